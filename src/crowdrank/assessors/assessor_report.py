@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.assessors.agreement import accuracy, honeypot_accuracy
+from crowdrank.assessors.agreement import accuracy, copy_groups, copy_names, honeypot_accuracy
 from crowdrank.assessors.reference import (
     INTERVAL_LEVEL,
     UNRELIABLE_SLOPE,
@@ -46,13 +46,13 @@ from crowdrank.consensus.fit_data import as_gold, as_judgments
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
-from crowdrank.errors import InputError, NotFittedError
+from crowdrank.errors import InputError, NotFittedError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
-FLAGS = ("careful", "", "lenient", "strict", "careless", "random", "reversed", "few")
+FLAGS = ("careful", "", "copy", "lenient", "strict", "careless", "random", "reversed", "few")
 UNRELIABLE_FLAGS = ("random", "reversed")
 """Flags of assessors whose answers are independent of relevance, or decrease with it."""
 
@@ -280,7 +280,8 @@ class AssessorReport:
         duration: median, if known.
         compared_with: reference of the slope: experts (from 20 judgments on expert-graded documents, unless they leave
             open what the others decide) or others.
-        flag: careful, lenient, strict, careless, random, reversed, few (too few judgments), or blank.
+        flag: careful, lenient, strict, careless, random, reversed, copy (same answers as another assessor of another
+            family), few (too few judgments), or blank.
         evidence: the numbers behind the flag.
 
     Attributes:
@@ -403,6 +404,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     conclusions = {name: quality.pop(name) for name in ("compared_with", "flag", "evidence")}
     honeypots = _honeypot_columns(answers, table.assessors)
     conclusions["evidence"] = add_honeypots(conclusions["evidence"], honeypots)
+    _mark_copies(table, conclusions)
     columns: Columns = {
         "assessor": table.assessors,
         **_family_columns(table),
@@ -420,6 +422,21 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     rows = rows.sort_by([("informativeness", "descending"), ("assessor", "ascending")])
     offset = None if experts is None else expert_offset(table, experts)
     return AssessorReport(type(model).__name__, rows, table.scale, states is not None, offset, table.backend)
+
+
+def _mark_copies(table: Judgments, conclusions: Columns) -> None:
+    """Flag copies that have no fault of their own, in place, and name the others of their group in the evidence."""
+    code = {str(name): number for number, name in enumerate(table.assessors.to_pylist())}
+    for group in copy_groups(table):
+        names = copy_names(group)
+        for name in names:
+            others = [other for other in names if other != name]
+            more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+            row = code[name]
+            text = conclusions["evidence"][row].removesuffix(".")
+            conclusions["evidence"][row] = f"{text}; same answers as {shown(others[0])}{more}."
+            if conclusions["flag"][row] in ("careful", ""):
+                conclusions["flag"][row] = "copy"
 
 
 def _to_arrow(column: Any) -> pa.Array:

@@ -281,6 +281,7 @@ def _check_file_options(
 
 def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> None:
     print_unjudged_gold(summary["gold_unjudged"])
+    o.print_copies(model.judgments_)
     if as_json:
         print_json(summary)
         return

@@ -222,6 +222,7 @@ def collect_next(
     so_far = read_existing(judgments, **asdict(reading))
     if so_far is not None:
         print_read_report(so_far.report, [judgments])
+        o.print_copies(so_far)
     fitted = None
     if so_far is not None and chosen.takes_model:
         fitted = estimator.fit(so_far, features=features, progress=True)

@@ -322,6 +322,15 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
     return table
 
 
+def print_copies(judgments: Judgments | ShardedJudgments) -> None:
+    """Print a warning about assessors who gave the same answers, if the judgments are in memory."""
+    from crowdrank.assessors.agreement import copies_warning
+    from crowdrank.judgments.table import Judgments
+
+    if isinstance(judgments, Judgments) and (warning := copies_warning(judgments)) is not None:
+        print_message(warning)
+
+
 def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions, judgments: Judgments | None) -> Gold | None:
     """Read expert grades if a file is given; raise UsageError if there is only a map for them.
 

@@ -232,9 +232,8 @@ class Evaluation:
             return []
         are, grades = ("is", "grade") if self.n_gold_used == 1 else ("are", "grades")
         documents = counted(self.n_gold_used, "document")
-        return [
-            f"{documents} {are} left out of all rankings and of the gold: a consensus was fitted with the expert {grades}."
-        ]
+        reason = f"a consensus was fitted with the expert {grades}"
+        return [f"{documents} {are} left out of all rankings and of the gold: {reason}."]
 
     def relevance_notes(self) -> list[str]:
         """Return a sentence for each measure whose mean leaves out queries, or counts them as 0 or 1."""

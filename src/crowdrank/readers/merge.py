@@ -13,6 +13,7 @@ An item is a query-document pair.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -201,21 +202,31 @@ class _MergedAssessors:
 
 
 def _families_by_pattern(assessors: pa.Array, options: EncodeOptions, source: str) -> tuple[Codes, pa.Array]:
-    """Derive families from assessor ids: the match of the pattern's first group, or of the whole pattern.
+    """Derive families from assessor ids: the name of the named group that matches, the first group, or the whole match.
 
     Returns:
         The family code of each assessor (-1: no match), and the family names.
     """
     assert options.family_pattern is not None
     matches = [options.family_pattern.match(str(name)) for name in assessors.to_pylist()]
-    group = min(1, options.family_pattern.groups)
-    names = [None if match is None else match[group] for match in matches]
+    names = [None if match is None else _family_of_match(match) for match in matches]
     family, families = ids.encode(pa.chunked_array([pa.array(names, pa.string())]))
     if not len(families):
         problem = f"no assessor's id matches {options.family_pattern.pattern!r}"
         fix = Fix(f"change {{}}; the first id is {shown(assessors[0].as_py())}", "family_pattern")
         raise InputError(problem, kind="no-family", source=source, fix=fix)
     return family, families
+
+
+def _family_of_match(match: re.Match[str]) -> str | None:
+    """Return the family that a match of a family pattern stands for.
+
+    >>> _family_of_match(re.match("(.*)_p", "gpt_p1")), _family_of_match(re.match("(?P<copies>ann|bob)$", "bob"))
+    ('gpt', 'copies')
+    """
+    if match.re.groupindex:
+        return next((name for name, text in match.groupdict().items() if text is not None), None)
+    return str(match[min(1, match.re.groups)]) if match[min(1, match.re.groups)] is not None else None
 
 
 def _families_by_separator(assessors: pa.Array, separator: str, source: str) -> tuple[Codes, pa.Array]:

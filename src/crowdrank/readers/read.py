@@ -121,8 +121,9 @@ def read_judgments(
         repeats: which of several judgments of one assessor on one document to use: the `last`, the `first`, or all of
             them (`keep`); `error` raises an InputError.
         exclude: ids of assessors to leave out, or a file with one id per line.
-        family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
-            family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
+        family_pattern: a regular expression that is matched from the start of an assessor's id; its first group is the
+            family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7. A named group is the family
+            of all ids that it matches: `(?P<copies>ann|bob)$`.
         family_separator: separator of the levels of nested families, such as `/` in vendor/model. Without a column or
             pattern, the family is the part of an assessor's id before the last separator.
         assessor_name: the assessor of a file without a column for it, or of the blank cells in it. By default, the name

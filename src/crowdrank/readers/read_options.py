@@ -60,7 +60,11 @@ class ReadOptions:
     unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
     repeats: Repeats = option("last", "Which of several judgments of one assessor on one document to use.")
     exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")
-    family_pattern: str | None = option(None, "Regular expression for the family in assessor ids, such as '(.*)_p'.")
+    family_pattern: str | None = option(
+        None,
+        "Regular expression for the family in assessor ids, such as '(.*)_p'; the name of a named group is the family "
+        "of the ids that it matches, as in '(?P<copies>ann|bob)$'.",
+    )
     family_separator: str | None = option(
         None, "Separator of levels in families, such as / in vendor/model; without families, in assessor ids."
     )
