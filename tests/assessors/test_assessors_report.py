@@ -522,3 +522,11 @@ def test_kinds_are_in_the_report_and_choose_the_advice() -> None:
     assert careless.llm not in careless.text({"human", "expert"})
     assert all(words in careless.text({"human", "llm"}) for words in (careless.people, careless.llm))
     assert careless.text({""}) == careless.text({"human", "llm"})
+
+
+def test_no_parameter_of_a_model_is_called_like_another_statistic_of_the_report() -> None:
+    judgments = simulate(queries=10, documents=8, random_state=1).judgments
+    for method in ("gda", "gda-pairwise", "bwa"):
+        model = get_aggregator(method).fit(judgments)
+        shared = {*model.consensus_.assessor_table.column_names} & {*assess(model).table.column_names}
+        assert shared <= {"assessor", "judgments", "informativeness", "family"}

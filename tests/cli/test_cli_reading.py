@@ -185,3 +185,13 @@ def test_commands_warn_of_unknown_ids_absent_answers_and_swapped_columns(tmp_pat
         assert done.returncode == 0
     (tmp_path / "short.csv").write_text("url,worker,rating\nu1,a,1\nu2,a,0\nu1,b,1\nu2,b,0\n")
     assert "none is the query" in crowdrank("aggregate", "short.csv", cwd=tmp_path).stderr
+
+
+def test_an_error_about_the_order_of_grades_lists_them_and_the_order_is_given_once(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("document,assessor,grade\na,x,Good\nb,x,Bad\nc,x,Fair\n")
+    (tmp_path / "experts.csv").write_text("document,grade\na,Good\nb,Bad\n")
+    error = crowdrank("aggregate", "labels.csv", cwd=tmp_path).stderr
+    assert "the names are 'Good', 'Bad', 'Fair'" in error
+    for command in ("validate", "aggregate", "assessors"):
+        words = (command, "labels.csv", "--grades", "Bad,Fair,Good", "--expert", "experts.csv")
+        assert crowdrank(*words, cwd=tmp_path).returncode == 0

@@ -281,7 +281,8 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
         if scale is not None:
             return scale
         origin, row, value = min(named, key=lambda one: (one[0].part_number, one[1]))
-        raise origin.grade_name_without_scale_error(row, value)
+        names = list(dict.fromkeys(str(name).strip() for _, _, name in named))
+        raise origin.grade_name_without_scale_error(row, value, names)
     numbers += [grade for part in parts for grade in part.share_grades if not is_too_large_for_grade(grade)]
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
