@@ -148,7 +148,9 @@ def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: l
             reference = " or ".join(REFERENCES[one] for one in REFERENCES if one in references)
             advice = ADVICE[name].text({row.get("kind", "") for row in flagged}, reference)
             print_line(f"{name[0].upper()}{name[1:]}: {advice}.")
-    if thin := describe_thin(report.table["bias_reference"].to_pylist()):
+    if thin := describe_thin(
+        report.table["bias_reference"].to_pylist(), has_experts="gold_judgments" in report.table.column_names
+    ):
         print_line(thin)
     if few := describe_few(report.flags.get("few", 0), len(report.table)):
         print_line(few)

@@ -407,14 +407,19 @@ def _without_honeypots(judgments: Judgments) -> Judgments:
 
 def _constant_query_notes(data: RunData) -> list[Message]:
     """Return a note on expert-graded queries whose grades are all equal, which cannot compare rankings."""
-    n, n_constant = data.n_expert_queries, int((data._grade_ranges() == 0).sum())
+    is_constant = data._grade_ranges() == 0
+    n, n_constant = data.n_expert_queries, int(is_constant.sum())
     if not n_constant or not data.has_features:
         return []
+    has_ungraded = is_constant & np.logical_or.reduceat(~data.is_graded, data.offsets[:-1])
     verb = "has" if n_constant == 1 else "have"
     problem = (
         f"{counted(n_constant, 'expert-graded query')} of {n:,} {verb} only one grade and cannot select or test rankers"
     )
-    return [_warning("one-grade", problem, "have more of their documents graded by experts")]
+    if has_ungraded.any():
+        return [_warning("one-grade", problem, "have more of their documents graded by experts")]
+    problem += ", although all of their documents are graded"
+    return [_warning("one-grade", problem, "have other queries graded by experts")]
 
 
 def mark_honeypots(table: Judgments, honeypots: Gold) -> tuple[Judgments, Message]:
