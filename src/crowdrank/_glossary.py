@@ -9,7 +9,7 @@ GLOSSARY = {
     "draw": "sample of pairs with known probabilities, from which the quality of rankings is estimated",
     "expert grade": "grade of an expert, taken as correct: for training, for tests and to check assessors",
     "family": "assessors with correlated errors, such as the prompts of one LLM; they count as fewer assessors",
-    "flag": "what stands out about an assessor: random, reversed, careless, strict, lenient, careful or few judgments",
+    "flag": "what stands out: random, reversed, copy, careless, strict, lenient, careful or few judgments",
     "generation": "judging of a pair from the start, as after new guidelines; only answers of the last one count",
     "grade": "step of an ordered scale of relevance, such as 0-4 or Bad, Fair, Good",
     "honeypot": "pair whose correct grade is known, which checks the attention of assessors",

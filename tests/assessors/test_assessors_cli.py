@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -82,3 +84,38 @@ def test_what_a_user_got_wrong_is_one_sentence(world: Path, tmp_path: Path) -> N
         assert done.returncode == 2
         assert without_columns(done.stderr).startswith("Error: ")
         assert len(without_columns(done.stderr).strip().splitlines()) == 1
+
+
+def test_copies_are_flagged_and_the_advice_removes_the_warning(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    relevance = rng.integers(0, 4, 300)
+    workers = {name: np.clip(relevance + rng.integers(-1, 2, 300), 0, 3) for name in ["worker-1", *"abcdefghijk"]}
+    workers["copycat"] = workers["worker-1"]
+    rows = [f"q{d % 6},d{d},{name},{one[d]}" for name, one in workers.items() for d in range(300)]
+    (tmp_path / "labels.csv").write_text("\n".join(["query,document,assessor,grade", *rows]) + "\n")
+    (tmp_path / "pool.csv").write_text("query,document\n" + "".join(f"q{d % 6},d{d}\n" for d in range(310)))
+    done = crowdrank("assessors", "labels.csv", "-o", "a.csv", cwd=tmp_path)
+    table = pd.read_csv(tmp_path / "a.csv").set_index("assessor")
+    assert set(table.index[table["flag"] == "copy"]) == {"worker-1", "copycat"}
+    assert "same answers as 'copycat'" in table.loc["worker-1", "evidence"]
+    assert "Copy: same answers as another assessor" in done.stdout
+    (pattern,) = re.findall("--family-pattern '(.*?)'", done.stderr)
+    for words in (
+        ("assessors", "labels.csv"),
+        ("aggregate", "labels.csv"),
+        ("collect", "status", "labels.csv"),
+        ("collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", 5),
+        ("run", "-j", "labels.csv", "-o", "out"),
+    ):
+        warned, followed = (
+            " ".join((one.stdout + one.stderr).split())
+            for one in (
+                crowdrank(*words, cwd=tmp_path),
+                crowdrank(*words, "--family-pattern", pattern, cwd=tmp_path),
+            )
+        )
+        assert "may be copies" in warned, words
+        assert "may be copies" not in followed, words
+    found = crowdrank("assessors", "labels.csv", "-s", "families=found", cwd=tmp_path)
+    assert "may be copies" not in found.stderr
+    assert "flagged copy" not in found.stdout

@@ -19,7 +19,16 @@ from scipy.stats import kendalltau
 
 from crowdrank import GDA, DawidSkene, MajorityVote, read_gold, read_judgments, simulate
 from crowdrank.assessors.advice import ADVICE
-from crowdrank.assessors.assessor_report import FLAGS, RANDOM_FOUND, AssessorEvidence, assess, describe_few, flag
+from crowdrank.assessors.assessor_report import (
+    FLAGS,
+    RANDOM_FOUND,
+    AssessorEvidence,
+    assess,
+    describe_few,
+    describe_thin,
+    evidence_sentences,
+    flag,
+)
 from crowdrank.assessors.reference import (
     AssessorComparison,
     compare_with_others,
@@ -522,3 +531,39 @@ def test_kinds_are_in_the_report_and_choose_the_advice() -> None:
     assert careless.llm not in careless.text({"human", "expert"})
     assert all(words in careless.text({"human", "llm"}) for words in (careless.people, careless.llm))
     assert careless.text({""}) == careless.text({"human", "llm"})
+
+
+def test_no_parameter_of_a_model_is_called_like_another_statistic_of_the_report() -> None:
+    judgments = simulate(queries=10, documents=8, random_state=1).judgments
+    for method in ("gda", "gda-pairwise", "bwa"):
+        model = get_aggregator(method).fit(judgments)
+        shared = {*model.consensus_.assessor_table.column_names} & {*assess(model).table.column_names}
+        assert shared <= {"assessor", "judgments", "informativeness", "family"}
+
+
+def test_a_bias_with_a_wide_interval_is_shown_with_it_and_asks_for_no_expert_grades_that_are_there() -> None:
+    severity = Severity(np.array([1.4, 0.0]), np.array([0.3, np.inf]), np.zeros(2, bool), np.zeros(2, int))
+    columns = (np.full(2, value) for value in (38, 0.9, 0.1, 0.8, 0.1, 0.0, 20))
+    comparison = AssessorComparison(*columns)
+    evidence = AssessorEvidence(comparison, np.zeros(2, bool), severity, np.full(2, 0.3), np.full(2, 0.1), 4)
+    wide, none = evidence_sentences(evidence)
+    assert evidence.bias_reference == ["thin", "thin"]
+    assert "bias too uncertain: 1.40 grades (95% interval 0.81 to 1.99)" in wide
+    assert "bias too uncertain: unknown" in none
+    assert "give expert grades" in describe_thin(["thin"])
+    assert "expert" not in describe_thin(["thin"], has_experts=True)
+
+
+def test_the_offset_from_the_experts_leaves_out_random_and_reversed_assessors() -> None:
+    world = simulate(queries=30, documents=10, assessors=12, spammers=0.3, random_state=3)
+    report = assess(GDA().fit(world.judgments, world.gold))
+    n_left_out = sum(report.flags.get(name, 0) for name in ("random", "reversed"))
+    assert n_left_out > 0
+    assert report.expert_offset is not None
+    assert report.expert_offset.left_out == n_left_out
+    names = report.frame.loc[report.frame["flag"].isin(["random", "reversed"]), "assessor"]
+    rest = world.judgments[~world.judgments["assessor"].isin(names)]
+    alone = assess(GDA().fit(rest, world.gold)).expert_offset
+    assert alone is not None
+    assert report.expert_offset.value == pytest.approx(alone.value)
+    assert f"without {n_left_out} random or reversed" in str(report.expert_offset)

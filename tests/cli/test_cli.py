@@ -537,3 +537,25 @@ def test_aggregate_states_the_calibration(run: Run, world: Path) -> None:
     assert calibration["n_expert_grades"] >= 20
     assert 0 < calibration["before"]["calibration_error"] < 1
     assert "calibration" not in json.loads(run(*command, "--no-calibrate").stdout)
+
+
+def test_a_consensus_is_scored_without_the_expert_grades_that_it_used(world: Path, run: Run, tmp_path: Path) -> None:
+    judgments, gold = world / "judgments.csv", pd.read_csv(world / "gold.qrels", sep=" ", header=None)
+    gold.columns = ["query", "run", "document", "grade"]
+    gold.iloc[::2].to_csv(tmp_path / "used.csv", index=False)
+    gold.to_csv(tmp_path / "truth.csv", index=False)
+    assert run("aggregate", judgments, "--expert", "used.csv", "-o", "c.csv").returncode == 0
+    consensus = pd.read_csv(tmp_path / "c.csv")
+    assert consensus.expert_graded.sum() == len(gold.iloc[::2])
+    scored = json.loads(
+        run("evaluate", "c.csv", "--expert", "truth.csv", "--measures", "GradeAccuracy", "--json").stdout
+    )
+    rest = consensus.merge(gold.iloc[1::2], on=["query", "document"], suffixes=("", "_expert"))
+    by_query = (rest.grade == rest.grade_expert).groupby(rest["query"]).mean()
+    assert scored["means"]["GradeAccuracy"] == pytest.approx(by_query.mean())
+    assert scored["n_gold_used"] == len(gold.iloc[::2])
+    assert run("evaluate", "c.csv", "--expert", "used.csv").returncode == 2
+    assert run("aggregate", judgments, "-o", "blind.csv").returncode == 0
+    assert "expert_graded" not in pd.read_csv(tmp_path / "blind.csv")
+    noted = run("aggregate", judgments, "--expert", "used.csv", "-o", "c.qrels").stderr
+    assert "cannot record which documents had an expert grade" in noted

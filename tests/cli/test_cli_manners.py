@@ -233,3 +233,12 @@ def test_an_input_folder_that_is_not_there_is_not_to_be_created(
     assert run(monkeypatch, *words) == 2
     assert "there is no such folder" in capsys.readouterr().err
     assert not Path("none").exists()
+
+
+def test_quiet_may_be_anywhere(tmp_path: Path) -> None:
+    from terminal import crowdrank
+
+    (tmp_path / "labels.csv").write_text("document,assessor,grade\na,x,1\nb,x,0\na,y,1\nb,y,0\n")
+    for words in (("-q", "aggregate", "labels.csv"), ("aggregate", "labels.csv", "--quiet")):
+        done = crowdrank(*words, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")

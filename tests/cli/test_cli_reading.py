@@ -141,7 +141,7 @@ def test_the_order_of_named_grades_is_read_from_files_of_crowdrank(suffix: str, 
         return done.stdout
 
     grades = ("--grades", "Bad,Fair,Good")
-    run("aggregate", "labels.csv", *grades, "-m", "dawid-skene", "--expert", "experts.csv", "-o", named)
+    run("aggregate", "labels.csv", *grades, "-m", "dawid-skene", "-o", named)
     scores = json.loads(run("evaluate", named, "--expert", "experts.csv", "--measures", "GradeAccuracy", "--json"))
     assert scores["means"]["GradeAccuracy"] == 1.0
     compared = json.loads(
@@ -165,3 +165,33 @@ def test_the_order_of_named_grades_is_read_from_files_of_crowdrank(suffix: str, 
     assert again["judgments"] == 36
     run("aggregate", "labels.csv", *grades, "--save", "model")
     run("aggregate", f"kept.{suffix}", "--update", "model")
+
+
+def test_commands_warn_of_unknown_ids_absent_answers_and_swapped_columns(tmp_path: Path) -> None:
+    rows = [f"d{document},q,w{worker},{(document + worker) % 3}" for document in range(6) for worker in range(3)]
+    (tmp_path / "swapped.csv").write_text("\n".join(["query,document,assessor,grade", *rows]) + "\n")
+    (tmp_path / "excluded.txt").write_text("nobody\n")
+    options = ("--exclude", "excluded.txt", "--unjudgeable", "7")
+    for words in (
+        ("aggregate", "swapped.csv", *options),
+        ("validate", "swapped.csv", *options),
+        ("run", "-j", "swapped.csv", "-o", "out", *options),
+    ):
+        done = crowdrank(*words, cwd=tmp_path)
+        printed = " ".join((done.stdout + done.stderr).split())
+        assert "the id to exclude is not an assessor: 'nobody'" in printed, words
+        assert "no answer is '7'" in printed, words
+        assert "each of the 6 queries has one document" in printed, words
+        assert done.returncode == 0
+    (tmp_path / "short.csv").write_text("url,worker,rating\nu1,a,1\nu2,a,0\nu1,b,1\nu2,b,0\n")
+    assert "none is the query" in crowdrank("aggregate", "short.csv", cwd=tmp_path).stderr
+
+
+def test_an_error_about_the_order_of_grades_lists_them_and_the_order_is_given_once(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("document,assessor,grade\na,x,Good\nb,x,Bad\nc,x,Fair\n")
+    (tmp_path / "experts.csv").write_text("document,grade\na,Good\nb,Bad\n")
+    error = crowdrank("aggregate", "labels.csv", cwd=tmp_path).stderr
+    assert "the names are 'Good', 'Bad', 'Fair'" in error
+    for command in ("validate", "aggregate", "assessors"):
+        words = (command, "labels.csv", "--grades", "Bad,Fair,Good", "--expert", "experts.csv")
+        assert crowdrank(*words, cwd=tmp_path).returncode == 0

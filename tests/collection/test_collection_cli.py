@@ -476,3 +476,19 @@ def test_options_have_the_defaults_of_the_policies() -> None:
     assert BudgetOptions().kind == Budget(1).kind
     good = next(one for one in fields(PolicyOptions) if one.name == "good").metadata["more"]["show_default"]
     assert float(good) == get_policy("if-good-3").get_params()["good"]
+
+
+def test_expert_grades_that_were_bought_are_not_requested_again(tmp_path: Path) -> None:
+    pairs = [("q1", f"d{d}") for d in range(6)]
+    (tmp_path / "pool.csv").write_text("query,document\n" + "".join(f"{q},{d}\n" for q, d in pairs))
+    rows = [f"{q},{d},{who},{place % 3}\n" for place, (q, d) in enumerate(pairs) for who in "ab"]
+    (tmp_path / "labels.csv").write_text("query,document,assessor,grade\n" + "".join(rows))
+    (tmp_path / "experts.csv").write_text("query,document,grade\nq1,d0,2\nq1,d5,0\n")
+    words = ("collect", "next", "labels.csv", "--pairs", "pool.csv", "--budget", 50, "--kind", "expert", "-o", "r.csv")
+    for policy in ("overlap-4", "entropy"):
+        (tmp_path / "labels.requests.csv").unlink(missing_ok=True)
+        done = crowdrank(*words, "-p", policy, "--expert", "experts.csv", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        requested = set(pd.read_csv(tmp_path / "r.csv")["document"])
+        assert requested == {"d1", "d2", "d3", "d4"}
+        assert "They are also listed in labels.requests.csv" in done.stdout

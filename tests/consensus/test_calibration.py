@@ -16,9 +16,11 @@ from crowdrank.consensus.calibration import (
     RIDGES,
     Calibration,
     CalibrationFit,
+    Quality,
     assign_folds,
     calibrate,
     calibrate_model,
+    error_interval,
     expected_calibration_error,
     fit_calibration,
     grade_shares,
@@ -141,6 +143,33 @@ def test_expected_calibration_error_by_a_loop() -> None:
     assert expected_calibration_error(shares, allowed, weight) == pytest.approx(gap / weight.sum())
 
 
+def test_the_interval_of_the_calibration_error_contains_that_of_other_documents() -> None:
+    rng = np.random.default_rng(0)
+    held, widths = [], []
+    for n in (50, 200):
+        hits = 0
+        for _ in range(100):
+            true = rng.integers(0, 2, n)
+            answer = np.where(rng.random(n) < 0.7, true, 1 - true)
+            shares = np.where(np.eye(2, dtype=bool)[answer], 0.85, 0.15)
+            lower, upper = error_interval(shares, np.eye(2, dtype=bool)[true], np.zeros(n, int))
+            hits += lower <= 0.15 <= upper
+            widths.append((n, upper - lower))
+        held.append(hits)
+    assert min(held) >= 90
+    assert np.mean([w for n, w in widths if n == 50]) > 1.5 * np.mean([w for n, w in widths if n == 200])
+
+
+def test_the_text_of_a_calibration_has_intervals_also_if_nothing_was_calibrated() -> None:
+    quality = Quality(0.031, 1.0, 0.6, (), (0.01, 0.07))
+    kept = Calibration("no-gain", 50, before=quality, after=quality)
+    assert "They stay as they are; on 50 expert grades, their expected calibration error is 0.031 (95% interval" in str(
+        kept
+    )
+    applied = Calibration("calibrated", 50, 1.5, (0.1, -0.1), 1.0, before=quality, after=quality)
+    assert str(applied).count("(95% interval 0.010 to 0.070)") == 2
+
+
 def test_json_and_back() -> None:
     shares, allowed, query = draw(100, 3.0, [0.0, 0.0])
     found = fit_calibration(shares, allowed, query).calibration
@@ -211,7 +240,7 @@ def test_a_consensus_without_expert_grades_gets_cross_fitted_probabilities(world
     assert calibration.is_applied
     np.testing.assert_array_equal(grade_shares(found)[graded], fit.held_out)
     assert calibration.after == measure_quality(
-        fit.held_out, gold.sets[gold.code[graded]], choose_grades(fit.held_out, "mode")
+        fit.held_out, gold.sets[gold.code[graded]], choose_grades(fit.held_out, "mode"), query[graded]
     )
     other = ItemGold(gold.code, 2, None)
     assert calibrate(model.consensus_, other, query, grade_by="mode")[1].outcome == "scales-differ"

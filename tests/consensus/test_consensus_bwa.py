@@ -155,7 +155,7 @@ def test_what_the_judgments_were_drawn_from_is_found() -> None:
     frame, relevance, bias, precision = crowd(2, items=600, bias_sd=0.8)
     model = BWA(bias=True).fit(frame)
     table, about = model.consensus_.documents, model.consensus_.assessors
-    assert np.corrcoef(about["bias"], bias[about["assessor"]])[0, 1] > 0.97
+    assert np.corrcoef(about["shift"], bias[about["assessor"]])[0, 1] > 0.97
     assert np.corrcoef(np.log(about["precision"]), np.log(precision[about["assessor"]]))[0, 1] > 0.9
     truth = relevance[table["document"]] + bias.mean()  # only differences of biases show
     covered = (table["lower"] <= truth) & (truth <= table["upper"])
@@ -171,7 +171,7 @@ def test_it_is_nearer_to_the_truth_than_the_average() -> None:
     assert ((table["relevance"] - truth) ** 2).mean() < 0.9 * ((average - truth) ** 2).mean()
     covered = (table["lower"] <= truth) & (truth <= table["upper"])
     assert covered.mean() == pytest.approx(0.95, abs=0.04)
-    assert "bias" not in model.consensus_.assessors
+    assert "shift" not in model.consensus_.assessors
 
 
 def test_assessors_who_never_disagree_are_not_infinitely_precise() -> None:

@@ -53,7 +53,7 @@ def test_reversed_assessors_are_read_in_reverse() -> None:
     one, other = (GDA().fit(each).consensus_ for each in (frame, flipped))
     found = [table.documents.set_index("document").loc[range(800), "relevance"] for table in (one, other)]
     assert np.corrcoef(found[0], found[1])[0, 1] > 0.99
-    slope = other.assessors.set_index("assessor")["slope"]
+    slope = other.assessors.set_index("assessor")["separation"]
     assert slope.loc[7] < 0 < slope.drop(7).median()
 
 
@@ -111,7 +111,7 @@ def test_injected_assessors_are_seen_through_on_rf10(rf10: Judgments) -> None:
     model = GDA().fit(crowd)
     about = model.consensus_.assessors.set_index("assessor")
     assert about.loc["RANDOM", "informativeness"] < 0.01
-    assert about.loc["REVERSED", "slope"] < 0
+    assert about.loc["REVERSED", "separation"] < 0
     assert figures(model, gold)[0] >= 0.92
 
 

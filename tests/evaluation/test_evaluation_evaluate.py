@@ -12,6 +12,7 @@ import pytest
 from evaluation_reference import random_world
 
 from crowdrank.errors import InputError, Location, UsageError
+from crowdrank.evaluation.comparison import compare
 from crowdrank.evaluation.evaluate import NoRelevant, evaluate
 from crowdrank.evaluation.measures import Measure
 from crowdrank.readers.read import read_gold
@@ -285,3 +286,32 @@ def test_few_documents_with_gold_are_a_warning() -> None:
     assert (warning.kind, warning.severity) == ("few-judged", "warning")
     assert "Judged@10" in warning.problem
     assert [(fix.parameter, fix.value) for fix in warning.fixes] == [(None, None), ("unjudged", "skip")]
+
+
+def test_documents_whose_expert_grade_the_run_used_are_left_out_of_run_and_gold() -> None:
+    run = RUN.assign(grade=[0, 0, 1], expert_graded=[1, 0, 0])
+    scored = evaluate(run, GOLD, ["nDCG@10", "GradeAccuracy", "Tau"])
+    rest = evaluate(run.iloc[1:].drop(columns="expert_graded"), GOLD.iloc[1:], ["nDCG@10", "GradeAccuracy", "Tau"])
+    assert scored.means == rest.means
+    assert scored.n_gold_used == 1
+    assert rest.n_gold_used == 0
+    assert "1 document is left out of all rankings and of the gold" in " ".join(scored.notes())
+    for library in (pl.from_pandas(run), pa.Table.from_pandas(run, preserve_index=False)):
+        assert evaluate(library, GOLD, ["nDCG@10", "GradeAccuracy", "Tau"]).means == rest.means
+    number_ids = run.assign(query=1, document=[1, 2, 3])
+    text_ids = GOLD.assign(query="1", document=["1", "2", "3"])
+    assert evaluate(number_ids, text_ids, "GradeAccuracy").means["GradeAccuracy"] == 0.5
+
+
+def test_nothing_can_be_scored_if_the_run_used_all_expert_grades() -> None:
+    with pytest.raises(InputError) as error:
+        evaluate(RUN.assign(expert_graded=1), GOLD, "Tau")
+    assert error.value.kind == "all-grades-used"
+    assert evaluate(RUN.assign(expert_graded=0), GOLD, "Tau").n_gold_used == 0
+
+
+def test_runs_are_compared_without_documents_whose_expert_grade_one_of_them_used() -> None:
+    comparison = compare({"blind": RUN, "informed": RUN.assign(expert_graded=[0, 1, 0])}, GOLD, "nDCG@10")
+    alone = evaluate(RUN[RUN.document != "b"], GOLD[GOLD.document != "b"], "nDCG@10").means
+    assert comparison.evaluations["blind"].means == comparison.evaluations["informed"].means == alone
+    assert any("left out of all rankings" in sentence for sentence in comparison.protocol())

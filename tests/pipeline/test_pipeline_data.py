@@ -93,6 +93,11 @@ def test_queries_with_one_expert_grade_are_noted(world: World) -> None:
     n = int((flat.groupby("query")["grade"].nunique() == 1).sum())
     (note,) = [note for note in notes if note.kind == "one-grade"]
     assert note.problem.startswith(f"{n} expert-graded queries of 18 ")
+    assert note.fixes[0].text == "have other queries graded by experts"
+    first = flat.index[flat["query"] == some[0]][0]
+    notes = build_run_data(world.judgments.drop(columns="honeypot"), world.features, flat.drop(index=first)).notes
+    (note,) = [note for note in notes if note.kind == "one-grade"]
+    assert note.fixes[0].text == "have more of their documents graded by experts"
     labels = build_run_data(world.judgments.drop(columns="honeypot"), None, flat)
     assert labels.n_expert_queries == 18
     assert "one-grade" not in [note.kind for note in labels.notes]

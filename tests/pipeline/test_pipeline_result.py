@@ -151,7 +151,9 @@ def test_copies_among_assessors_are_a_warning(world: World) -> None:
     (note,) = (one for one in crowdrank.run(pd.concat([frame, copy])).notes if one.kind == "copies")
     assert note.severity == "warning"
     assert [name in note.problem for name in (busiest, "'copy'")] == [True, True]
-    assert [fix.parameter for fix in note.fixes] == ["family_pattern"]
+    assert note.fixes[-1].parameter == "family_pattern"
+    followed = crowdrank.read_judgments(pd.concat([frame, copy]), family_pattern=str(note.fixes[-1].value))
+    assert copies_warning(followed) is None
     related = pd.concat([frame.assign(family=frame["assessor"]), copy.assign(family=busiest)])
     for other in (frame, related):
         table = crowdrank.read_judgments(other)

@@ -438,3 +438,45 @@ def test_a_missing_column_for_the_query_is_noticed(tmp_path: Path) -> None:
     assert (note.kind, note.severity) == ("no-query", "warning")
     (tmp_path / "a.csv").write_text("document,assessor,grade\n" + "".join(rows[:10]))
     assert read_judgments(tmp_path / "a.csv").report.notes == ()
+
+
+@pytest.mark.parametrize("name", ["search query", "Search_Term", "searchquery"])
+def test_common_names_of_the_query_are_recognized(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{name},url,worker_id,rating\nred,u1,a,1\nblue,u1,a,0\n")
+    judgments = read_judgments(tmp_path / "a.csv")
+    assert (judgments.report.columns["query"], judgments.n_queries) == (name, 2)
+
+
+def test_an_unused_column_that_may_be_the_query_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("search text,url,worker_id,rating\nred,u1,a,1\nblue,u2,a,0\n")
+    (warning,) = (note for note in read_judgments(tmp_path / "a.csv").report.notes if note.kind == "no-query")
+    assert "'search text' is not used" in warning.problem
+    assert warning.fixes[0].value == "query=search text"
+
+
+def test_ids_to_exclude_that_do_not_occur_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(HEADER + "q,a,ann,1\nq,b,bob,0\nq,b,eve,0\n")
+
+    def notes(*excluded: str) -> list[tuple[str, str, str]]:
+        report = read_judgments(tmp_path / "a.csv", exclude=excluded).report
+        return [(note.kind, note.severity, note.problem) for note in report.notes]
+
+    assert [note[:2] for note in notes("nobody")] == [("unknown-excluded", "warning")]
+    assert notes("ann", "bobb") == [
+        (
+            "unknown-excluded",
+            "warning",
+            "1 of the 2 ids to exclude is not an assessor: 'bobb' (did you mean 'bob'?)",
+        )
+    ]
+    assert [note[:2] for note in notes("ann", "someone else")] == [("unknown-excluded", "note")]
+    assert notes("ann") == []
+
+
+def test_an_answer_that_means_cannot_judge_and_does_not_occur_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(HEADER + "q,a,ann,1\nq,b,bob,0\nq,b,eve,-1\n")
+    (note,) = read_judgments(tmp_path / "a.csv", unjudgeable="-1,7").report.notes
+    assert (note.kind, note.severity) == ("unjudgeable-absent", "warning")
+    assert "'7'" in note.problem
+    assert "'-1'" not in note.problem
+    assert read_judgments(tmp_path / "a.csv", unjudgeable="-1").report.notes == ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crowdrank._assessor_kinds import KIND_PLURALS
 
-FAULTS = ("random", "reversed", "careless", "strict", "lenient")
+FAULTS = ("random", "reversed", "copy", "careless", "strict", "lenient")
 """Flags that call for an action, the most serious first."""
 REFERENCES = {"experts": "the experts", "others": "other assessors"}
 """Reference of a bias in words."""
@@ -56,6 +56,12 @@ EXPLAIN_GRADES = ("explain the grades by examples", "describe each grade in the 
 ADVICE: Mapping[str, Advice] = {
     "careful": Advice("pay", "clearly more informative than most", "give them more work", "ask these first"),
     "": Advice("keep", "nothing stands out"),
+    "copy": Advice(
+        "check",
+        "same answers as another assessor, so that they count twice and look too good",
+        "ask whether they worked together, and pay for one of them",
+        "ask one of them, or put them into one family",
+    ),
     "lenient": Advice("calibrate", "grades higher than {reference} on the same documents", *EXPLAIN_GRADES),
     "strict": Advice("calibrate", "grades lower than {reference} on the same documents", *EXPLAIN_GRADES),
     "careless": Advice(

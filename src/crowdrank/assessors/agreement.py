@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ MIN_COPY_AGREEMENT, MIN_COPY_DOCUMENTS = 0.99, 50
 """Minimum share of equal answers and kappa, and minimum number of shared documents, of assessors who may be copies."""
 MAX_LISTED_COPIES, MAX_NAMED_COPIES = 3, 8
 """Maximum number of groups of copies that a warning lists, and of assessors of a group that it names."""
+MAX_PATTERN_LENGTH = 500
+"""Maximum length of a family pattern in a warning."""
 LEVEL_CONSTRAINTS = [Number(0, 1, above=True, below=True)]
 """Valid values of the parameter `level` of intervals."""
 
@@ -313,43 +316,75 @@ def agreement_table(
     return pa.table(columns)
 
 
-def copies_warning(judgments: Judgments, pairs: pa.Table) -> Message | None:
-    """Return a warning about assessors of different families whose answers are all or nearly all equal, or None.
+def copy_groups(judgments: Judgments, pairs: pa.Table | None = None) -> list[list[dict[str, Any]]]:
+    """Return groups of assessors of different families whose answers are all or nearly all equal.
 
     Args:
         judgments: the judgments.
-        pairs: table of :func:`agreement_table`.
+        pairs: table of :func:`agreement_table`, by default of these judgments.
+
+    Returns:
+        The rows of `pairs` of each group.
 
     """
+    if judgments.n_items < MIN_COPY_DOCUMENTS or judgments.n_assessors < 2:
+        return []
     names = judgments.assessors.to_pylist()
     code = {name: number for number, name in enumerate(names)}
     family = judgments.family_of
     copies = [
         pair
-        for pair in pairs.to_pylist()
+        for pair in (agreement_table(judgments) if pairs is None else pairs).to_pylist()
         if pair["documents"] >= MIN_COPY_DOCUMENTS
         and pair["agreement"] >= MIN_COPY_AGREEMENT
         and (pair["kappa"] or 0.0) >= MIN_COPY_AGREEMENT  # equal answers to equal documents are no copies
         and family[code[pair["assessor"]]] != family[code[pair["other"]]]
     ]
     if not copies:
-        return None
+        return []
     ends = np.array([(code[pair["assessor"]], code[pair["other"]]) for pair in copies]).T
     graph = csr_array((np.ones(len(copies)), (ends[0], ends[1])), (len(names), len(names)))
     group_of = connected_components(graph, directed=False)[1]
     groups: dict[int, list[dict[str, Any]]] = {}
     for pair in copies:
         groups.setdefault(int(group_of[code[pair["assessor"]]]), []).append(pair)
-    listed = "; ".join(_describe_copies(group) for group in list(groups.values())[:MAX_LISTED_COPIES])
+    return list(groups.values())
+
+
+def copies_warning(judgments: Judgments, pairs: pa.Table | None = None) -> Message | None:
+    """Return a warning about :func:`copy_groups`, or None if there are none."""
+    groups = copy_groups(judgments, pairs)
+    if not groups:
+        return None
+    listed = "; ".join(_describe_copies(group) for group in groups[:MAX_LISTED_COPIES])
     more = f"; and {len(groups) - MAX_LISTED_COPIES:,} more" if len(groups) > MAX_LISTED_COPIES else ""
-    problem = f"Assessors gave the same answers and may be copies: {listed}{more}"
-    fixes = (Fix("if they err together, put them into one family with a column family or {}", "family_pattern"),)
-    return Message(problem, "copies", "warning", fixes=fixes)
+    problem = f"Assessors gave the same answers and may be copies, which count twice and look too good: {listed}{more}"
+    if judgments.families is None:
+        put = "if they err together, put them into one family with a column family or {}"
+        fix = Fix(put, "family_pattern", _pattern_of_copies(groups))
+    else:
+        fix = Fix("if they err together, put them into one family in the column family")
+    return Message(problem, "copies", "warning", fixes=(Fix("ask whether they worked together"), fix))
+
+
+def copy_names(group: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the assessors of a group of copies, sorted."""
+    return sorted({str(pair[role]) for pair in group for role in ("assessor", "other")})
+
+
+def _pattern_of_copies(groups: Sequence[Sequence[Mapping[str, Any]]]) -> str | None:
+    """Return a family pattern that puts each group into one family, or None if it would be very long."""
+    named = [
+        f"(?P<copies_{number}>{'|'.join(map(re.escape, copy_names(group)))})"
+        for number, group in enumerate(groups, start=1)
+    ]
+    pattern = f"(?:{'|'.join(named)})$" if len(named) > 1 else f"{named[0]}$"
+    return pattern if len(pattern) <= MAX_PATTERN_LENGTH else None
 
 
 def _describe_copies(pairs: Sequence[Mapping[str, Any]]) -> str:
     """Return the names of a group of copies, with their lowest agreement and kappa."""
-    names = sorted({str(pair[role]) for pair in pairs for role in ("assessor", "other")})
+    names = copy_names(pairs)
     lowest, kappa = min(pair["agreement"] for pair in pairs), min(pair["kappa"] for pair in pairs)
     n_documents = counted(min(pair["documents"] for pair in pairs), "document")
     # Rounded down: only equal answers are 100%.

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.assessors.agreement import accuracy, honeypot_accuracy
+from crowdrank.assessors.agreement import accuracy, copy_groups, copy_names, honeypot_accuracy
 from crowdrank.assessors.reference import (
     INTERVAL_LEVEL,
     UNRELIABLE_SLOPE,
@@ -46,13 +46,13 @@ from crowdrank.consensus.fit_data import as_gold, as_judgments
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
-from crowdrank.errors import InputError, NotFittedError
+from crowdrank.errors import InputError, NotFittedError, shown
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
-FLAGS = ("careful", "", "lenient", "strict", "careless", "random", "reversed", "few")
+FLAGS = ("careful", "", "copy", "lenient", "strict", "careless", "random", "reversed", "few")
 UNRELIABLE_FLAGS = ("random", "reversed")
 """Flags of assessors whose answers are independent of relevance, or decrease with it."""
 
@@ -120,7 +120,7 @@ class AssessorEvidence:
 
     @property
     def bias_reference(self) -> list[str]:
-        """Reference of each bias: experts, others, or thin (too few shared documents)."""
+        """Reference of each bias: experts, others, or thin (an interval too wide for a flag)."""
         names = np.where(self.severity.by_experts, "experts", "others")
         return [str(name) for name in np.where(np.isnan(self.bias), "thin", names)]
 
@@ -214,7 +214,8 @@ def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
     compared, median = evidence.comparison, evidence.median
     counts = [f", {counted(n, 'judgment')}" for n in compared.n.tolist()]
     slope = _with_interval(compared.slope, *compared.slope_interval, unit="", counts=counts)
-    bias = _with_interval(evidence.bias, *evidence.bias_interval, unit=" grades")
+    has_interval = np.isfinite(evidence.severity.error)
+    bias = _with_interval(np.where(has_interval, evidence.severity.bias, np.nan), *evidence.bias_interval, " grades")
     references = [BIAS_TEXTS[name] for name in evidence.bias_reference]
     is_similar = evidence.few & (compared.n >= MIN_JUDGMENTS) & (compared.n_varied < MIN_VARIED_JUDGMENTS)
     similar = [
@@ -229,7 +230,7 @@ def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
     ]
 
 
-BIAS_TEXTS = {"experts": "v. experts", "others": "v. others", "thin": "with too few shared documents:"}
+BIAS_TEXTS = {"experts": "v. experts", "others": "v. others", "thin": "too uncertain:"}
 """Text for each value of `bias_reference` in the evidence of a flag."""
 
 
@@ -267,8 +268,8 @@ class AssessorReport:
             interval: 1 is typical, 0 random, negative reversed. model_direction: increase of the expected answer with
             the crowd's by the model's curves; negative if the model reads the answers backwards.
         bias, bias_lower, bias_upper: bias of the assessor in a joint fit of assessors and documents, in grades, with
-            its 95% interval. bias_reference: experts, others (the mean of the connected assessors), or thin: too few
-            shared documents to tell; the bias is then unknown.
+            its 95% interval. bias_reference: experts, others (the mean of the connected assessors), or thin: the
+            interval is too wide for a flag; the bias is then blank.
         agreement: share of answers equal to the consensus grade.
         repeats, repeats_equal, self_agreement: repeated judgments of a document, number and share of equal answers;
             only if there are any.
@@ -280,7 +281,8 @@ class AssessorReport:
         duration: median, if known.
         compared_with: reference of the slope: experts (from 20 judgments on expert-graded documents, unless they leave
             open what the others decide) or others.
-        flag: careful, lenient, strict, careless, random, reversed, few (too few judgments), or blank.
+        flag: careful, lenient, strict, careless, random, reversed, copy (same answers as another assessor of another
+            family), few (too few judgments), or blank.
         evidence: the numbers behind the flag.
 
     Attributes:
@@ -342,19 +344,24 @@ def describe_few(n_few: int, n_assessors: int) -> str:
     )
 
 
-def describe_thin(bias_references: Sequence[str]) -> str:
-    """Return a sentence about assessors whose bias is unknown for want of shared documents; empty for none.
+def describe_thin(bias_references: Sequence[str], *, has_experts: bool = False) -> str:
+    """Return a sentence about assessors whose bias is too uncertain for a flag; empty for none.
+
+    Args:
+        bias_references: column `bias_reference` of the report.
+        has_experts: whether expert grades were given.
 
     >>> describe_thin(["others", "thin"]).partition(":")[0]
-    'Nothing tells if 1 of 2 assessors is strict or lenient'
+    '1 of 2 assessors cannot be flagged strict or lenient'
     """
     n_thin = sum(name == "thin" for name in bias_references)
     if not n_thin:
         return ""
-    are = "is" if n_thin == 1 else "are"
+    more = "" if has_experts else ", or give expert grades"
     return (
-        f"Nothing tells if {n_thin:,} of {counted(len(bias_references), 'assessor')} {are} strict or lenient: too few "
-        "documents are shared with others. Let several assessors judge the same documents, or give expert grades."
+        f"{n_thin:,} of {counted(len(bias_references), 'assessor')} cannot be flagged strict or lenient: the interval "
+        "of the bias is too wide. More judgments of documents that others judge, too, make it narrower"
+        f"{more}."
     )
 
 
@@ -403,6 +410,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     conclusions = {name: quality.pop(name) for name in ("compared_with", "flag", "evidence")}
     honeypots = _honeypot_columns(answers, table.assessors)
     conclusions["evidence"] = add_honeypots(conclusions["evidence"], honeypots)
+    _mark_copies(table, conclusions)
     columns: Columns = {
         "assessor": table.assessors,
         **_family_columns(table),
@@ -418,8 +426,27 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     }
     rows = pa.table({name: _to_arrow(column) for name, column in columns.items()})
     rows = rows.sort_by([("informativeness", "descending"), ("assessor", "ascending")])
-    offset = None if experts is None else expert_offset(table, experts)
+    offset = (
+        None
+        if experts is None
+        else expert_offset(table, experts, np.isin(conclusions["flag"].astype(str), UNRELIABLE_FLAGS))
+    )
     return AssessorReport(type(model).__name__, rows, table.scale, states is not None, offset, table.backend)
+
+
+def _mark_copies(table: Judgments, conclusions: Columns) -> None:
+    """Flag copies that have no fault of their own, in place, and name the others of their group in the evidence."""
+    code = {str(name): number for number, name in enumerate(table.assessors.to_pylist())}
+    for group in copy_groups(table):
+        names = copy_names(group)
+        for name in names:
+            others = [other for other in names if other != name]
+            more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+            row = code[name]
+            text = conclusions["evidence"][row].removesuffix(".")
+            conclusions["evidence"][row] = f"{text}; same answers as {shown(others[0])}{more}."
+            if conclusions["flag"][row] in ("careful", ""):
+                conclusions["flag"][row] = "copy"
 
 
 def _to_arrow(column: Any) -> pa.Array:

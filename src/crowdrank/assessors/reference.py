@@ -419,6 +419,8 @@ def _weighted_median(values: Floats, weights: Integers) -> float:
 class ExpertOffset:
     """Mean difference of the assessors' mean answer and the expert grade of a document, in grades, with its interval.
 
+    Random and reversed assessors are left out; `left_out` counts them.
+
     >>> print(ExpertOffset(-0.71, -0.82, -0.6, 520))
     The assessors answer 0.71 grades below the experts (95% interval -0.82 to -0.60, 520 documents)
     """
@@ -427,19 +429,28 @@ class ExpertOffset:
     lower: float
     upper: float
     documents: int
+    left_out: int = 0
 
     def __str__(self) -> str:
         direction = "below" if self.value < 0 else "above"
         documents = counted(self.documents, "document")
+        without = f", without {self.left_out:,} random or reversed," if self.left_out else ""
         return (
-            f"The assessors answer {abs(self.value):.2f} grades {direction} the experts "
+            f"The assessors{without} answer {abs(self.value):.2f} grades {direction} the experts "
             f"({INTERVAL_LEVEL:.0%} interval {self.lower:.2f} to {self.upper:.2f}, {documents})"
         )
 
 
-def expert_offset(judgments: Judgments, experts: ItemGold) -> ExpertOffset | None:
-    """Return the offset of all assessors from the experts; None if unknown or for fewer than two documents."""
-    judged = judgments.grade >= 0
+def expert_offset(judgments: Judgments, experts: ItemGold, is_unreliable: Booleans) -> ExpertOffset | None:
+    """Return the offset of the assessors from the experts; None if unknown or for fewer than two documents.
+
+    Args:
+        judgments: judgments on one scale.
+        experts: expert grades of the items.
+        is_unreliable: (n_assessors,) whether an assessor is left out.
+
+    """
+    judged = (judgments.grade >= 0) & ~is_unreliable[judgments.assessor]
     item = judgments.item[judged]
     mean_answer = mean_and_error(judgments.grade[judged].astype(np.float64), item, judgments.n_items)[0]
     difference = mean_answer - nearest_expert_grades(mean_answer, experts.code, experts.sets)
@@ -448,4 +459,4 @@ def expert_offset(judgments: Judgments, experts: ItemGold) -> ExpertOffset | Non
         return None
     mean, error = mean_and_error(difference, np.zeros(len(difference), np.int32), 1)
     lower, upper = interval(mean, error)
-    return ExpertOffset(float(mean[0]), float(lower[0]), float(upper[0]), len(difference))
+    return ExpertOffset(float(mean[0]), float(lower[0]), float(upper[0]), len(difference), int(is_unreliable.sum()))

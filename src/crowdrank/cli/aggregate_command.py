@@ -89,7 +89,10 @@ class Outputs:
             return
         with write_together(first):
             if is_qrels(self.output) and model.consensus_.features_used:
-                print_note(_unrecorded_features(str(self.output)))
+                print_note(_unrecorded(str(self.output), "features-unrecorded", "that its labels used features"))
+            if is_qrels(self.output) and model.gold_ is not None:
+                what = "which documents had an expert grade, so that `evaluate` cannot leave them out"
+                print_note(_unrecorded(str(self.output), "expert-grades-unrecorded", what))
             posterior = None if self.posterior is None else model.posterior_table()
             tables = model.consensus_.all_documents(), model.consensus_.assessor_table, posterior
             paths = self.output, self.assessors, self.posterior
@@ -278,6 +281,7 @@ def _check_file_options(
 
 def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> None:
     print_unjudged_gold(summary["gold_unjudged"])
+    o.print_copies(model.judgments_)
     if as_json:
         print_json(summary)
         return
@@ -337,10 +341,9 @@ def _n_predicted(model: Aggregator) -> int:
     return sum(int((part["judgments"].to_numpy() == 0).sum()) for part in consensus.document_parts())
 
 
-def _unrecorded_features(path: str) -> Message:
-    problem = "a qrels file cannot record that its labels used features"
+def _unrecorded(path: str, kind: str, what: str) -> Message:
     fix = Fix("write a .csv or .parquet file too")
-    return Message(problem, "features-unrecorded", "warning", Location(path), (fix,))
+    return Message(f"a qrels file cannot record {what}", kind, "warning", Location(path), (fix,))
 
 
 def _model_choice(model: Aggregator) -> dict[str, Any]:

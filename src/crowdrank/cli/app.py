@@ -172,7 +172,20 @@ def main() -> None:
     """Run the command `crowdrank`."""
     gc.set_threshold(OBJECTS_PER_COLLECTION)
     atexit.register(gc.freeze)  # Python would search all objects for garbage before it ends
+    sys.argv[1:] = with_quiet_first(sys.argv[1:])
     run_app(lambda: build_app(requested_command(sys.argv[1:])))
+
+
+def with_quiet_first(words: Sequence[str]) -> list[str]:
+    """Return a command line with `--quiet` before the command, which may have it anywhere.
+
+    >>> with_quiet_first(["aggregate", "labels.csv", "-q"]), with_quiet_first(["aggregate", "--", "-q"])
+    (['-q', 'aggregate', 'labels.csv'], ['aggregate', '--', '-q'])
+    """
+    end = list(words).index("--") if "--" in words else len(words)
+    is_quiet = [place < end and word in ("-q", "--quiet") for place, word in enumerate(words)]
+    rest = [word for word, quiet in zip(words, is_quiet, strict=True) if not quiet]
+    return ["-q", *rest] if any(is_quiet) else rest
 
 
 def run_app(build: Callable[[], typer.Typer]) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json, print_line, print_message, print_table, print_unjudged_gold
+from crowdrank.cli.console import print_json, print_line, print_table, print_unjudged_gold
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ def assessors(
         crowdrank assessors labels.csv --expert experts.qrels -m dawid-skene
         crowdrank assessors labels.csv -m gda --gaussians gaussians.csv
     """
-    from crowdrank.assessors.agreement import agreement_table, copies_warning, krippendorff_alpha
+    from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
     from crowdrank.assessors.assessor_report import assess
     from crowdrank.consensus.inspection import grade_gaussians
     from crowdrank.readers.write import check_outputs
@@ -64,8 +64,7 @@ def assessors(
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
     gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)
     alpha, pair_table = krippendorff_alpha(table), agreement_table(table)
-    if (copies := copies_warning(table, pair_table)) is not None:
-        print_message(copies)
+    o.print_copies(estimator.judgments_)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
     print_unjudged_gold(unjudged)
     o.write_tables([(output, report.table), (pairs, pair_table), (gaussians, gaussian_table)], csv_safe=csv_safe)
@@ -149,7 +148,9 @@ def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: l
             reference = " or ".join(REFERENCES[one] for one in REFERENCES if one in references)
             advice = ADVICE[name].text({row.get("kind", "") for row in flagged}, reference)
             print_line(f"{name[0].upper()}{name[1:]}: {advice}.")
-    if thin := describe_thin(report.table["bias_reference"].to_pylist()):
+    if thin := describe_thin(
+        report.table["bias_reference"].to_pylist(), has_experts="gold_judgments" in report.table.column_names
+    ):
         print_line(thin)
     if few := describe_few(report.flags.get("few", 0), len(report.table)):
         print_line(few)

@@ -237,6 +237,7 @@ def collect_status(
         return
     print_read_report(so_far.report, [judgments])
     estimator.fit(so_far, progress=True)
+    o.print_copies(estimator.judgments_)
     result = collection_status(pool or Pool.of(so_far), so_far, estimator, settled=parameters.settled, price=price)
     grades = None if labels is None else final_grades(so_far, estimator)
     if grades is not None and labels is not None:

@@ -38,7 +38,7 @@ class BudgetOptions:
 
     assessors: Path | None = option(
         None,
-        "Table of available assessors: assessor and optionally kind (crowd, expert, llm) and price. Without it, "
+        "Table of available assessors: assessor and optionally kind (human, llm, expert) and price. Without it, "
         "requests name nobody.",
     )
     prices: str | None = option(None, "Price of a label by kind, such as human=0.05,expert=2.", show_default="1")
@@ -166,6 +166,12 @@ def collect_next(
     again: Annotated[
         bool, typer.Option("--again", help="Drop outstanding requests, so that they may be requested again.")
     ] = False,
+    expert: Annotated[
+        Path | None,
+        o.expert_option(
+            "Expert grades bought so far; the model takes them as known, and their pairs are not requested."
+        ),
+    ] = None,
     *,
     budget_options: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
     llm: Annotated[JudgeOptions, FieldsOf(JudgeOptions, "LLM judges")],
@@ -175,6 +181,7 @@ def collect_next(
     model: c.Model,
     prior: Annotated[PoolPriorOptions, FieldsOf(PoolPriorOptions, o.PRIOR)],
     reading: o.Reading,
+    gold_reading: o.MappedGoldReading,
     json: o.AsJson = False,
 ) -> None:
     """Choose the pairs to be judged next, by whom, and at what price.
@@ -204,7 +211,7 @@ def collect_next(
     if output is not None:
         check_requests_output(output, requests.to)
         check_output_file(ledger)
-        others = [ledger, pairs, budget_options.assessors, *llm.files, *comparison.files, *prior.features]
+        others = [ledger, pairs, expert, budget_options.assessors, *llm.files, *comparison.files, *prior.features]
         check_distinct_paths({"output": output}, o.input_files([judgments], reading, *others))
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=json)
@@ -222,9 +229,12 @@ def collect_next(
     so_far = read_existing(judgments, **asdict(reading))
     if so_far is not None:
         print_read_report(so_far.report, [judgments])
+        o.print_copies(so_far)
+    bought = o.read_maybe_gold_file(expert, gold_reading, so_far)
+    pool = pool if bought is None else pool.without_pairs(bought.query, bought.document)
     fitted = None
     if so_far is not None and chosen.takes_model:
-        fitted = estimator.fit(so_far, features=features, progress=True)
+        fitted = estimator.fit(so_far, gold=bought, features=features, progress=True)
     features_used = [] if fitted is None else list(fitted.consensus_.features_used)
     template, grades = None, c.grade_names(so_far, reading)
     with nullcontext() if output is None else locked(ledger):
@@ -241,11 +251,15 @@ def collect_next(
                     listed.append(OutstandingRequests.of(wanted, so_far)).write(ledger)
     if json:
         columns = {} if so_far is None else dict(so_far.report.columns)
-        files = {"output": output, "template": template}
+        files = {"output": output, "template": template, "list": ledger if output is not None else None}
         summary = {**_summary(wanted, outstanding), "features_used": features_used}
         print_json({"policy": policy, **summary, **files, "columns": columns})
         return
     _print_requests(wanted, outstanding, output)
+    if output is not None and len(wanted):
+        print_line(
+            f"They are also listed in {ledger}, where `collect add`, `status` and `next` find what is outstanding."
+        )
     if features_used:
         print_line(f"Prior of relevance from {counted(len(features_used), 'feature')}.")
     if output is not None and requests.to in TEMPLATES:

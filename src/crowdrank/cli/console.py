@@ -218,6 +218,8 @@ def print_columns(columns: Mapping[str, str], files: Sequence[Path]) -> None:
     """Print on standard error which column of the files has which role (query, document, assessor, grade)."""
     if columns:
         listed = ", ".join(f"{role} = {column}" for role, column in columns.items())
+        if "document" in columns and "query" not in columns:
+            listed += "; none is the query, so that all documents are those of one query"
         print_status(f"Columns of {files[0]}{' and others' if len(files) > 1 else ''}: {listed}.")
 
 

@@ -66,6 +66,7 @@ def evaluate(
     if json:
         roles = {"gold": dict(grades.report.columns), "run": dict(ranking.columns)}
         result = {"run": run, "means": scores.means, "judged": scores.judged, "notes": scores.notes()}
+        result["n_gold_used"] = scores.n_gold_used
         result["warnings"] = [{"kind": one.kind, "problem": one.problem} for one in scores.warnings]
         used_features = {"gold": grades.used_features, "run": bool(ranking.notes)}
         print_json({**result, "columns": roles, "used_features": used_features})
@@ -267,7 +268,7 @@ def print_comparison(comparison: Comparison) -> None:
         f"Bold (*): the best. ▲ ▼: significantly above or below {comparison.baseline} ({comparison.test} test, Holm's "
         f"correction over the rankings, {comparison.alpha:.0%}). {counted(first.counts.queries, 'query')}."
     )
-    for sentence in (*first.conventions.sentences(comparison.measures), *first.relevance_notes()):
+    for sentence in (*first.used_notes(), *first.conventions.sentences(comparison.measures), *first.relevance_notes()):
         print_line(sentence)
     if first.gold_used_features:
         print_line(GOLD_USED_FEATURES_NOTE)

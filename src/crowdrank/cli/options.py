@@ -309,7 +309,7 @@ def write_tables(tables: Sequence[tuple[Path | None, Any]], *, csv_safe: bool) -
 
 def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Judgments:
     """Read judgments from files; print which columns were read, notes and skipped rows."""
-    from crowdrank.judgments.summary import uncertain_scale_note
+    from crowdrank.judgments.summary import one_document_warnings, uncertain_scale_note
     from crowdrank.readers.read import read_judgments
 
     source = paths[0] if len(paths) == 1 else list(paths)
@@ -317,7 +317,18 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
     print_read_report(table.report, paths)
     if (note := uncertain_scale_note(table)) is not None:
         print_message(note)
+    for warning in one_document_warnings(table):
+        print_message(warning)
     return table
+
+
+def print_copies(judgments: Judgments | ShardedJudgments) -> None:
+    """Print a warning about assessors who gave the same answers, if the judgments are in memory."""
+    from crowdrank.assessors.agreement import copies_warning
+    from crowdrank.judgments.table import Judgments
+
+    if isinstance(judgments, Judgments) and (warning := copies_warning(judgments)) is not None:
+        print_message(warning)
 
 
 def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions, judgments: Judgments | None) -> Gold | None:

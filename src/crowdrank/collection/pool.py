@@ -165,6 +165,32 @@ class Pool:
             return self
         return replace(self, extras=self.extras.drop_columns(name))
 
+    def without_pairs(self, query: pa.Array, document: pa.Array) -> Pool:
+        """Return the pool without some pairs, such as those with an expert grade; honeypots stay.
+
+        >>> pool = Pool(pa.array(["q", "q"]), pa.array(["a", "b"]))
+        >>> pool.without_pairs(pa.array(["q"]), pa.array(["b"])).document.to_pylist()
+        ['a']
+        """
+        own = PairIndex.from_ids(self.query, self.document)
+        position = own.positions(query, document)
+        keep = self.is_honeypot.copy()
+        keep |= ~np.isin(np.arange(len(self)), position)
+        rows = pa.array(np.flatnonzero(keep))
+        allowed = None
+        if self.allowed is not None:
+            offsets, assessor = self.allowed
+            sizes = np.diff(offsets)
+            allowed = np.concatenate([[0], np.cumsum(sizes[keep])]), assessor[np.repeat(keep, sizes)]
+        return replace(
+            self,
+            query=self.query.take(rows),
+            document=self.document.take(rows),
+            allowed=allowed,
+            honeypot=None if self.honeypot is None else self.honeypot.take(rows),
+            extras=None if self.extras is None else self.extras.take(rows),
+        )
+
     @classmethod
     def of(cls, judgments: Judgments, *, replay: bool = False) -> Pool:
         """Return the pairs of judgments; for a `replay`, each may be judged by the assessors who judged it."""

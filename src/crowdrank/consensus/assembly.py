@@ -147,7 +147,7 @@ class ConsensusBuilder:
         judgments = self.judgments
         assert isinstance(judgments, Judgments)
         sink = partial(estimate_columns, self.model.grade_by)
-        documents = document_table(judgments, passes.finish(self.theta, sink, judgments.n_items))
+        documents = document_table(judgments, passes.finish(self.theta, sink, judgments.n_items), _codes(self.gold))
         counts = count_codes(judgments.assessor, judgments.n_assessors)
         agreements = None if self.gold is None else count_agreements(judgments, self.gold)
         return Consensus(
@@ -176,7 +176,8 @@ class ConsensusBuilder:
         items = replace(items, labels=getattr(self.judgments, "labels", None))
         (shard,) = split_into_shards(items, locality=self.model.locality, scores=(unlabeled.score,))
         model = cast("FeatureAggregator", self.model)  # no other model has scores
-        return document_table(items, estimate_columns(model.grade_by, 0, model._predict(shard, self.theta)))
+        rows = estimate_columns(model.grade_by, 0, model._predict(shard, self.theta))
+        return document_table(items, rows, None if self.gold is None else np.full(items.n_items, -1, np.int8))
 
     def assessor_table(self, n_judgments: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
         """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""
@@ -190,6 +191,10 @@ class ConsensusBuilder:
             **({} if agreements is None else gold_accuracy(self.judgments, agreements)),
         }
         return to_table(columns)
+
+
+def _codes(gold: ItemGold | None) -> NDArray[np.int8] | None:
+    return None if gold is None else gold.code
 
 
 def count_codes(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.int64]:
@@ -372,7 +377,7 @@ class ShardWriter:
         table = self.judgments.load(shard_index)
         gold = None if self.gold is None else self.gold.shard(shard_index, table.n_items)
         path = numbered_path(self.folder, "part", self.judgments.shards[shard_index].number, ".parquet")
-        documents = document_table(table, estimate_columns(self.grade_by, shard_index, rows))
+        documents = document_table(table, estimate_columns(self.grade_by, shard_index, rows), _codes(gold))
         pq.write_table(documents, path, use_dictionary=["query", "grade", "judgments"])
         return {**shard_sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 

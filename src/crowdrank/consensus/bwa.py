@@ -217,9 +217,9 @@ class BWA(EMAggregator):
         return PRIOR, np.moveaxis(shares, 2, 1)
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return `precision` (inverse variance of the noise) and, if modeled, `bias` (mean excess over relevance)."""
+        """Return `precision` (inverse variance of the noise) and, if modeled, `shift` (mean excess over relevance)."""
         precision = {"precision": theta["shape"] / theta["rate"]}
-        return {**precision, "bias": theta["bias"]} if self.bias else precision
+        return {**precision, "shift": theta["bias"]} if self.bias else precision
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
         """Return the value of parameter `name` for assessors without judgments: that of the prior."""

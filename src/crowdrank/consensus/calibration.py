@@ -41,6 +41,8 @@ RIDGES = (1.0, 5.0, 20.0)
 MAX_FOLDS = 5
 N_BINS = 10
 """Number of bins of confidence, all of the same width."""
+N_RESAMPLES = 1000
+"""Number of bootstrap resamples for the interval of the calibration error."""
 MIN_LOG_ARGUMENT = 1e-6
 """Minimum probability before its logarithm is taken."""
 REASONS = {
@@ -80,6 +82,7 @@ class Quality:
         log_loss: mean negative log probability of the expert grade.
         accuracy: share of documents whose grade is the expert grade.
         bins: the reliability diagram; bins without documents are left out.
+        interval: 95% interval of the calibration error, see :func:`error_interval`; None if it was not computed.
 
     """
 
@@ -87,11 +90,20 @@ class Quality:
     log_loss: float
     accuracy: float
     bins: tuple[ReliabilityBin, ...]
+    interval: tuple[float, float] | None = None
+
+    @property
+    def error_text(self) -> str:
+        """The calibration error with its interval."""
+        if self.interval is None:
+            return f"{self.calibration_error:.3f}"
+        return f"{self.calibration_error:.3f} (95% interval {self.interval[0]:.3f} to {self.interval[1]:.3f})"
 
     @classmethod
     def load(cls, fields: Mapping[str, Any]) -> Quality:
         """Return the quality from its fields as JSON has them."""
-        return cls(**{**fields, "bins": tuple(ReliabilityBin(**one) for one in fields["bins"])})
+        interval = None if fields["interval"] is None else tuple(fields["interval"])
+        return cls(**{**fields, "bins": tuple(ReliabilityBin(**one) for one in fields["bins"]), "interval": interval})
 
 
 @dataclass(frozen=True)
@@ -133,14 +145,21 @@ class Calibration:
 
     def __str__(self) -> str:
         if not self.is_applied or self.before is None or self.after is None:
-            return f"The grade probabilities are not calibrated by expert grades: {REASONS[self.outcome]}"
+            return f"The grade probabilities are not calibrated by expert grades: {REASONS[self.outcome]}{self._kept()}"
         offsets = ", ".join(f"{offset:+.2f}" for offset in self.offsets)
         return (
             f"The grade probabilities are calibrated by {counted(self.n_expert_grades, 'expert grade')} (temperature "
             f"{self.temperature:.2f}, offsets of the grades {offsets}); on held-out expert grades, the expected "
-            f"calibration error is {self.after.calibration_error:.3f} instead of {self.before.calibration_error:.3f}"
+            f"calibration error is {self.after.error_text} instead of {self.before.error_text}"
             f"{KEPT_GRADES * self.keeps_grades}"
         )
+
+    def _kept(self) -> str:
+        """Return a sentence about the error of probabilities that stay as they are, if it was measured."""
+        if self.before is None:
+            return ""
+        grades = counted(self.n_expert_grades, "expert grade")
+        return f". They stay as they are; on {grades}, their expected calibration error is {self.before.error_text}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, ready for JSON."""
@@ -205,8 +224,8 @@ def fit_calibration(
     candidates = {ridge: _cross_fit(logs, allowed, fold, ridge) for ridge in RIDGES}
     ridge = min(candidates, key=lambda one: float(log_losses(candidates[one], allowed).mean()))
     held_out = candidates[ridge]
-    before = measure_quality(shares, allowed, choose_grades(shares, grade_by) if grades is None else grades)
-    after = measure_quality(held_out, allowed, choose_grades(held_out, grade_by))
+    before = measure_quality(shares, allowed, choose_grades(shares, grade_by) if grades is None else grades, query)
+    after = measure_quality(held_out, allowed, choose_grades(held_out, grade_by), query)
     if not _is_clearly_positive(log_losses(shares, allowed) - log_losses(held_out, allowed), query):
         return CalibrationFit(Calibration("no-gain", n, before=before, after=after), shares)
     log_scale, *offsets = _fit_parameters(logs, allowed, ridge).tolist()
@@ -229,14 +248,45 @@ def assign_folds(query: IntegerCodes) -> Integers:
     return np.asarray(order[code] % min(MAX_FOLDS, n))
 
 
-def measure_quality(shares: Floats, allowed: Booleans, grade: IntegerCodes) -> Quality:
-    """Return the quality of grade probabilities, and of grades, of documents with expert grades."""
+def measure_quality(
+    shares: Floats, allowed: Booleans, grade: IntegerCodes, query: IntegerCodes | None = None
+) -> Quality:
+    """Return the quality of grade probabilities, and of grades, of documents with expert grades.
+
+    The calibration error has an interval if the query of each document is given.
+    """
     return Quality(
         expected_calibration_error(shares, allowed),
         float(log_losses(shares, allowed).mean()),
         float(allowed[np.arange(len(grade)), grade].mean()),
         reliability_bins(shares, allowed),
+        None if query is None else error_interval(shares, allowed, query),
     )
+
+
+def error_interval(shares: Floats, allowed: Booleans, query: IntegerCodes) -> tuple[float, float]:
+    """Return a 95% bootstrap interval of the expected calibration error.
+
+    Whole queries are resampled, or documents if there is one query. Noise makes the errors of resamples too large. The
+    lower end corrects this by the basic bootstrap (Davison and Hinkley 1997, section 5.2); the upper end is their
+    quantile, so that the interval is cautious.
+
+    >>> shares = np.tile([0.2, 0.8], (100, 1))
+    >>> lower, upper = error_interval(shares, np.eye(2, dtype=bool)[np.arange(100) % 2], np.zeros(100, int))
+    >>> lower < 0.3 < upper
+    True
+    """
+    found, code = np.unique(query, return_inverse=True)
+    code = code if len(found) > 1 else np.arange(len(query))
+    top, confidence = shares.argmax(axis=1), shares.max(axis=1)
+    gap = confidence - allowed[np.arange(len(top)), top]
+    n, place = int(code.max()) + 1, _bin_of(confidence)
+    sums = np.bincount(code * N_BINS + np.minimum(place, N_BINS - 1), gap, n * N_BINS).reshape(n, N_BINS)
+    counts = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), N_RESAMPLES)
+    errors = np.abs(counts @ sums).sum(axis=1) / np.maximum(counts @ np.bincount(code, minlength=n), 1)
+    high = float(np.quantile(errors, 0.975))
+    error = float(np.abs(sums.sum(axis=0)).sum()) / len(code)
+    return max(2 * error - high, 0.0), max(high, error)
 
 
 def expected_calibration_error(shares: Floats, allowed: Booleans, weight: Floats | None = None) -> float:

@@ -430,7 +430,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return mu[:, :n_grades], width[:, :n_grades], alpha[:, :n_grades]
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return `slope` of log P(highest) / P(lowest grade), and `bias`: mean grade minus the typical one."""
+        """Return `separation`, slope of log P(highest) / P(lowest grade), and `shift`, mean grade minus typical."""
         missing = theta["missing"][theta["scale_of"]]
         n_grades = missing.shape[1] - self._models_unjudgeable
         highest = self._n_grades(missing) - 1
@@ -439,11 +439,11 @@ class GDA(FamilyAggregator, FeatureAggregator):
         expected = np.einsum("g,agm->am", np.arange(n_grades), curves) / curves.sum(axis=1)
         typical = theta["typical"][:n_grades]
         expected_typical = np.arange(n_grades) @ typical / typical.sum(axis=0)
-        # For assessors on a shorter scale, the bias is in grades of that scale.
+        # For assessors on a shorter scale, the shift is in grades of that scale.
         relative_length = np.maximum(highest, 1) / max(n_grades - 1, 1)
         return {
-            "slope": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
-            "bias": (expected - expected_typical * relative_length[:, None]) @ node_prior(len(theta["nodes"])),
+            "separation": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
+            "shift": (expected - expected_typical * relative_length[:, None]) @ node_prior(len(theta["nodes"])),
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:

@@ -483,7 +483,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         return np.where(absent, np.nan, mu), np.where(absent, np.nan, np.exp(log_width))
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return means and widths as estimated, the slope of the answers, and pairwise informativeness."""
+        """Return means and widths as estimated, separation of the answers, and pairwise informativeness."""
         mu, width = self._estimated_gaussians(theta)
         mean_width = np.exp(np.nanmean(np.log(width), axis=1))
         highest = np.take_along_axis(mu, theta["n_grades"][:, None] - 1, axis=1)[:, 0]
@@ -492,7 +492,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             **{f"mu_{g}": mu[:, g] for g in range(mu.shape[1])},
             "width": mean_width,
             **widths,
-            "slope": (highest - mu[:, 0]) / mean_width,
+            "separation": (highest - mu[:, 0]) / mean_width,
             "pairwise_informativeness": pairwise_informativeness(standardized_params(theta)),
         }
 

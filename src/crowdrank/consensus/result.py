@@ -20,7 +20,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus.grade_rules import LOSS_TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
-from crowdrank.judgments.columns import PRIOR_RELEVANCE, SCALE_COLUMN
+from crowdrank.judgments.columns import EXPERT_GRADED, PRIOR_RELEVANCE, SCALE_COLUMN
 from crowdrank.judgments.scale import Scale, add_scale_column
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
@@ -156,8 +156,15 @@ def estimate_columns(grade_by: str, shard_index: int, rows: Arrays) -> Arrays:
     return {**rows, "grade": choose_grades(shares.get("true", shares["p"]), grade_by), **columns}
 
 
-def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
-    """Return one row per item of the judgments from the columns of :func:`estimate_columns`."""
+def document_table(judgments: Judgments, estimates: Arrays, gold_code: NDArray[np.int8] | None = None) -> pa.Table:
+    """Return one row per item of the judgments from the columns of :func:`estimate_columns`.
+
+    Args:
+        judgments: the judgments.
+        estimates: estimates of the items.
+        gold_code: code of the expert grade of each item, -1 without one; None if the fit had no expert grades.
+
+    """
     scale = judgments.main_scale
     shares = {name: estimates[f"p{code}"] for code, name in enumerate(scale.share_names)}
     if "true0" in estimates:
@@ -168,6 +175,7 @@ def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
         "grade": grade_column(estimates["grade"], grade_labels(judgments)),
         **shares,
         "judgments": np.diff(judgments.offsets),
+        **({} if gold_code is None else {EXPERT_GRADED: (gold_code >= 0).astype(np.int64)}),
     }
     return add_scale_column(to_table(documents), scale)
 
@@ -247,6 +255,7 @@ def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> N
     estimates = [name for name in DOCUMENT_ESTIMATES if name in names]
     true_shares = [name for name in scale.true_share_names if name in names]
     order = ["query", "document", *estimates, "grade", *scale.share_names, *true_shares, "judgments"]
+    order += [EXPERT_GRADED] if EXPERT_GRADED in names else []
     order += [] if scale.numeric else [SCALE_COLUMN]
     require(table.column_names == order, "there is an unknown column, or the columns are in another order")
     for name in names:
@@ -256,7 +265,8 @@ def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> N
     require(len(true_shares) in (0, len(scale)), "columns with the probability of true grades are missing")
     for name in names & {*DOCUMENT_ESTIMATES, *scale.share_names, *true_shares}:
         require(table[name].type == pa.float64(), f"the column {name} has another type")
-    require(table["judgments"].type == pa.int64(), "the column judgments has another type")
+    for name in names & {"judgments", EXPERT_GRADED}:
+        require(table[name].type == pa.int64(), f"the column {name} has another type")
     known = pa.array(labels)
     require(table["grade"].type == known.type, "the column grade has another type")
     require(pc.all(pc.is_in(table["grade"], value_set=known)).as_py() is not False, "a grade is not on the scale")

@@ -38,6 +38,7 @@ from crowdrank.evaluation.evaluate import (
     used_features,
 )
 from crowdrank.evaluation.measures import Measure, parse_measures
+from crowdrank.evaluation.residual import leave_out_used
 from crowdrank.judgments.frames import frame_library, from_arrow
 
 _MAX_VALUES_PER_BLOCK = 2**20
@@ -163,6 +164,7 @@ class Comparison:
         return [
             f"{counted(len(self.evaluations), 'run')} {verb} compared on {queries} with gold; differences are to "
             f"'{self.baseline}'.",
+            *self._first_evaluation.used_notes(),
             "Runs are paired query by query; a query that a run lacks counts 0.",
             *self._first_evaluation.conventions.sentences(self.measures),
             *([EXPECTED_GRADES_NOTE] if self._first_evaluation.expected_grades else []),
@@ -230,12 +232,15 @@ def compare(
     gold = load_gold(gold)
     by_features, gold = used_features(gold), as_gold(gold)
     frames = {str(name): as_run(run) for name, run in runs.items()}
-    aligned = {name: align_for_measures(frame, gold, parsed, ties) for name, frame in frames.items()}
+    residual = leave_out_used(frames, gold)
+    aligned = {name: align_for_measures(frame, residual.gold, parsed, ties) for name, frame in residual.runs.items()}
 
     def compare_with(chosen: Conventions) -> Comparison:
         evaluations = {
             name: replace(
-                evaluate_alignment(one, parsed, chosen, frame_library(frames[name])), gold_used_features=by_features
+                evaluate_alignment(one, parsed, chosen, frame_library(frames[name])),
+                gold_used_features=by_features,
+                n_gold_used=residual.n_left_out,
             )
             for name, one in aligned.items()
         }

@@ -37,6 +37,7 @@ from crowdrank.evaluation.measures import (
     parse_measure,
     parse_measures,
 )
+from crowdrank.evaluation.residual import leave_out_used
 from crowdrank.judgments.columns import PRIOR_RELEVANCE, SCALE_COLUMN
 from crowdrank.judgments.frames import column_names, frame_library, from_arrow, is_frame
 from crowdrank.judgments.gold import Gold
@@ -165,6 +166,7 @@ class Evaluation:
         backend: library of the run's DataFrame, for `frame`.
         expected_grades: whether the gold has probabilities of grades, so that gains and relevance are expectations.
         gold_used_features: whether the gold is a consensus that used features of the documents.
+        n_gold_used: number of gold documents that are left out, because the run was fitted with their expert grade.
 
     >>> import pandas as pd
     >>> run = pd.DataFrame({"query": [1, 1, 2], "document": ["a", "b", "c"], "score": [0.9, 0.2, 0.1]})
@@ -189,6 +191,7 @@ class Evaluation:
     backend: str
     expected_grades: bool = False
     gold_used_features: bool = False
+    n_gold_used: int = 0
 
     @property
     def frame(self) -> Any:
@@ -222,6 +225,15 @@ class Evaluation:
             for name, share in self.judged.items()
             if share < MIN_JUDGED_SHARE
         )
+
+    def used_notes(self) -> list[str]:
+        """Return a sentence if documents are left out because a consensus was fitted with their expert grade."""
+        if not self.n_gold_used:
+            return []
+        are, grades = ("is", "grade") if self.n_gold_used == 1 else ("are", "grades")
+        documents = counted(self.n_gold_used, "document")
+        reason = f"a consensus was fitted with the expert {grades}"
+        return [f"{documents} {are} left out of all rankings and of the gold: {reason}."]
 
     def relevance_notes(self) -> list[str]:
         """Return a sentence for each measure whose mean leaves out queries, or counts them as 0 or 1."""
@@ -261,6 +273,7 @@ class Evaluation:
         ]
         return [
             f"{counted(counts.queries, 'query')} and {counted(counts.documents_scored, 'document')} were scored.",
+            *self.used_notes(),
             f"{_TIES_SENTENCES[self.conventions.ties]} ({counted(counts.documents_tied, 'tied document')}).",
             *(f"{text}: {number:,}." for text, number in numbers if number),
             *self.relevance_notes(),
@@ -289,6 +302,9 @@ def evaluate(
     stopping probabilities of ERR are expectations over these, documents being independent; nDCG divides by the DCG of
     the best order by expected gain, AP by the expected number of relevant documents. Rank correlations and grade
     measures use the column grade.
+
+    A consensus that was fitted with expert grades repeats them. Its column `expert_graded` marks these documents; they
+    are left out of the run and of the gold.
 
     Args:
         run: DataFrame with columns query, document, and relevance or score (and grade, for the grade measures), a
@@ -320,10 +336,10 @@ def evaluate(
     """
     parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
     run, gold = as_run(run), load_gold(gold)
-    evaluation = evaluate_alignment(
-        align_for_measures(run, gold, parsed, ties), parsed, conventions, frame_library(run)
-    )
-    return replace(evaluation, gold_used_features=used_features(gold))
+    residual = leave_out_used({"run": run}, as_gold(gold))
+    aligned = align_for_measures(residual.runs["run"], residual.gold, parsed, ties)
+    evaluation = evaluate_alignment(aligned, parsed, conventions, frame_library(run))
+    return replace(evaluation, gold_used_features=used_features(gold), n_gold_used=residual.n_left_out)
 
 
 def evaluate_codes(

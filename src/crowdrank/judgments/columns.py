@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from crowdrank.errors import Fix, InputError, UsageError, near, shown
 
 COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
-    "query": ("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
+    "query": (
+        *("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
+        *(f"search{separator}{noun}" for noun in ("query", "term", "phrase") for separator in ("", " ", "_", "-")),
+    ),
     "document": (
         *("document_id", "documentid", "doc", "docid", "doc_id", "docno", "passage_id", "passageid"),
         *("task", "task_id", "item", "item_id", "url"),
@@ -75,6 +78,9 @@ SCALE_COLUMN = "scale"
 
 PRIOR_RELEVANCE = "prior_relevance"
 """Column with the relevance that features alone predict; only a consensus that used features has it."""
+
+EXPERT_GRADED = "expert_graded"
+"""Column of a consensus: 1 for documents whose expert grade the fit used, 0 for the others."""
 
 FEATURES_USED = "features-used"
 """Kind of the note on labels of a consensus that used features of the documents."""

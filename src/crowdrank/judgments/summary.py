@@ -219,8 +219,7 @@ def _judgment_notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
     elif tally.items_by_size[1]:
         single = counted(int(tally.items_by_size[1]), "document")
         yield _make_note("single-judgments", f"{single} of {judgments.n_items:,} with a single judgment")
-    if judgments.n_queries == judgments.n_items > 1:
-        yield _one_document_per_query(judgments)
+    yield from one_document_warnings(judgments)
     yield from _assessor_notes(tally)
     yield from _id_messages(judgments)
     if len(judgments.scales) == 1:
@@ -243,12 +242,14 @@ def unused_judgment_notes(report: ReadReport) -> Iterator[Message]:
         yield _make_note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
 
 
-def _one_document_per_query(judgments: AnyJudgments) -> Message:
-    """Return the warning that no query has two documents, often because the two columns are swapped."""
+def one_document_warnings(judgments: AnyJudgments) -> Iterator[Message]:
+    """Yield a warning if no query has two documents, often because the two columns are swapped."""
+    if not judgments.n_queries == judgments.n_items > 1:
+        return
     problem = f"each of the {judgments.n_queries:,} queries has one document, so that there is nothing to rank"
     names = [judgments.report.columns.get(role, role) for role in ("document", "query")]
     swapped = Fix("if the columns are swapped, give {}", "columns", "query={},document={}".format(*names))
-    return Message(problem, "one-document-per-query", "warning", fixes=(swapped,))
+    yield Message(problem, "one-document-per-query", "warning", fixes=(swapped,))
 
 
 def _id_messages(judgments: AnyJudgments) -> Iterator[Message]:

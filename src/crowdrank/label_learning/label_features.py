@@ -372,7 +372,7 @@ def _latent_features(labels: _LabelColumns, consensus: Consensus) -> Columns:
     """Return the columns of a latent model that its consensus has."""
     documents, assessors = consensus.document_table.column_names, consensus.assessor_table.column_names
     of_document = [name for name in ("relevance", "sd") if name in documents]
-    of_assessor = [name for name in ("informativeness", "slope", "bias") if name in assessors]
+    of_assessor = [name for name in ("informativeness", "separation", "shift") if name in assessors]
     return {
         **{f"latent_{name}": labels.of_document(consensus, name) for name in of_document},
         **{name: labels.of_assessor(consensus, name) for name in of_assessor},

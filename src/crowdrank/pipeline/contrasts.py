@@ -177,7 +177,10 @@ def difference_text(contrast: Contrast) -> str:
     size = f"{off:+.4f}" if percent is None else f"{percent:+.1f}%"
     significance = "" if p <= ALPHA else ", not significant"
     relation = "over" if off > 0 else "against"
-    return f"{size} {relation} {contrast.other} ({interval_text(contrast)}, p {format_p(p)}{significance})"
+    is_corrected = contrast.p_holm is not None and contrast.p_holm != contrast.p
+    alone, correction = (" of this difference alone", " with Holm's correction") if is_corrected else ("", "")
+    interval = f"{interval_text(contrast)}{alone}"
+    return f"{size} {relation} {contrast.other} ({interval}, p {format_p(p)}{correction}{significance})"
 
 
 def interval_text(contrast: Contrast) -> str:

@@ -147,10 +147,11 @@ def _check_deployable(deployable: Fields) -> None:
 
 
 def _check_offset(offset: Fields) -> None:
-    require(set(offset.values) == {"value", "lower", "upper", "documents"}, "expert_offset is incomplete")
+    require(set(offset.values) == {"value", "lower", "upper", "documents", "left_out"}, "expert_offset is incomplete")
     for name in ("value", "lower", "upper"):
         offset.number(name)
     offset.integer("documents")
+    offset.integer("left_out")
 
 
 def _check_estimate(estimate: Fields) -> None:

@@ -234,7 +234,7 @@ class _Runner:
             reference = None if self.data.doubts_experts else self.data.gold
             assessors = assess(model, self.data.judgments, reference)
             pairs = agreement_table(self.data.judgments)
-            copies = copies_warning(self.data.judgments, pairs)
+            copies = copies_warning(model.judgments_, pairs)
         if copies is not None:
             self.data = replace(self.data, notes=(*self.data.notes, copies))
         consensus, calibration = self._calibrate(model)

@@ -20,7 +20,7 @@ from crowdrank.evaluation.measures import MAX_GRADE
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
-from crowdrank.judgments.summary import uncertain_scale_note, unused_judgment_notes
+from crowdrank.judgments.summary import one_document_warnings, uncertain_scale_note, unused_judgment_notes
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.readers.features import Features, as_features
@@ -320,7 +320,7 @@ def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tupl
     table = as_judgments(judgments)
     _refuse_features(table.report, "judgments")
     scale_note = uncertain_scale_note(table)
-    notes = [] if scale_note is None else [scale_note]
+    notes = [*([] if scale_note is None else [scale_note]), *one_document_warnings(table)]
     notes += [note for note in table.report.notes if note.severity == "warning"]
     notes += unused_judgment_notes(table.report)
     for reason, n in table.report.skipped.items():
@@ -407,14 +407,19 @@ def _without_honeypots(judgments: Judgments) -> Judgments:
 
 def _constant_query_notes(data: RunData) -> list[Message]:
     """Return a note on expert-graded queries whose grades are all equal, which cannot compare rankings."""
-    n, n_constant = data.n_expert_queries, int((data._grade_ranges() == 0).sum())
+    is_constant = data._grade_ranges() == 0
+    n, n_constant = data.n_expert_queries, int(is_constant.sum())
     if not n_constant or not data.has_features:
         return []
+    has_ungraded = is_constant & np.logical_or.reduceat(~data.is_graded, data.offsets[:-1])
     verb = "has" if n_constant == 1 else "have"
     problem = (
         f"{counted(n_constant, 'expert-graded query')} of {n:,} {verb} only one grade and cannot select or test rankers"
     )
-    return [_warning("one-grade", problem, "have more of their documents graded by experts")]
+    if has_ungraded.any():
+        return [_warning("one-grade", problem, "have more of their documents graded by experts")]
+    problem += ", although all of their documents are graded"
+    return [_warning("one-grade", problem, "have other queries graded by experts")]
 
 
 def mark_honeypots(table: Judgments, honeypots: Gold) -> tuple[Judgments, Message]:

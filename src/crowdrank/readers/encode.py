@@ -68,6 +68,7 @@ class PartSummary:
     assessor_family: Codes | None = None  # (n_assessors,) first family that a row of the assessor states
     share_grades: tuple[int, ...] = ()  # grades whose columns of probabilities are not blank
     n_excluded: int = 0
+    excluded_ids: frozenset[str] = frozenset()  # excluded assessors that occur
     id_types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
 
@@ -97,7 +98,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
     query = _encode_ids(cells.pop("query"), "query", origin, bad_rows, row_mask) if "query" in cells else None
     document = _encode_ids(cells.pop("document"), "document", origin, bad_rows, row_mask)
     assessor = _encode_ids(cells.pop("assessor"), "assessor", origin, bad_rows, row_mask)
-    n_excluded = _exclude_assessors(options.exclude, assessor, row_mask)
+    n_excluded, excluded_found = _exclude_assessors(options.exclude, assessor, row_mask)
     family = ids.encode(cells["family"]) if "family" in cells else None
     answer, answers = encode_distinct(cells.pop("grade"))
     release_unused_memory(n_rows)
@@ -127,6 +128,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
             int(name[1:]) for name in find_probability_columns(extras) if not np.isnan(extras[name].values).all()
         ),
         n_excluded=n_excluded,
+        excluded_ids=excluded_found,
         id_types={role: column[1].type for role, column in coded_ids.items() if column is not None},
     )
     return Part(rows, summary)
@@ -149,13 +151,16 @@ def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: Ba
     return codes, names
 
 
-def _exclude_assessors(excluded_assessors: tuple[str, ...], assessors: CodedIds, row_mask: Booleans) -> int:
-    """Remove the rows of excluded assessors from `row_mask`, and return the number of these rows."""
+def _exclude_assessors(
+    excluded_assessors: tuple[str, ...], assessors: CodedIds, row_mask: Booleans
+) -> tuple[int, frozenset[str]]:
+    """Remove the rows of excluded assessors from `row_mask`; return their number, and the ids that occur."""
     if not excluded_assessors:
-        return 0
-    is_excluded = np.append(ids.match(pa.array(excluded_assessors), assessors[1]) >= 0, False)[assessors[0]] & row_mask
+        return 0, frozenset()
+    position = ids.match(pa.array(excluded_assessors), assessors[1])
+    is_excluded = np.append(position >= 0, False)[assessors[0]] & row_mask
     row_mask &= ~is_excluded
-    return int(is_excluded.sum())
+    return int(is_excluded.sum()), frozenset(excluded_assessors[one] for one in position[position >= 0].tolist())
 
 
 def _first_families(family_codes: Codes, assessor_codes: Codes, n_assessors: int) -> Codes:

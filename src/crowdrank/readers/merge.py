@@ -13,6 +13,7 @@ An item is a query-document pair.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,12 +137,14 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
     union, bad_rows = _MergedAssessors(), BadRows(options.on_bad_rows)
     parts: list[PartCodes] = []
     report = ReadReport(guessed=options.scale is None and options.scale_rules is None)
+    excluded: set[str] = set()
     for summary in summaries:
         assessor, family = union.add(summary)
         no_grades = np.empty((0, 0), np.int8)
         answers = summary.answers, summary.first_row, summary.answer_counts, no_grades, summary.share_grades
         parts.append(PartCodes(summary.origin, assessor, family, *answers))
         bad_rows.merge([summary.bad_rows])
+        excluded |= summary.excluded_ids
         report = replace(report, rows=report.rows + summary.n_rows, excluded=report.excluded + summary.n_excluded)
     if not report.rows:
         raise no_rows_error(source)
@@ -167,6 +170,11 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
     if report.guessed:
         shifted = shifted_scales_warning(_grade_counts_by_file(parts, header.scales[0]), header.scales[0])
         header = replace(header, report=replace(header.report, notes=() if shifted is None else (shifted,)))
+    answers = (answer for part in parts for answer in part.answers)
+    unmatched = options.unmatched_notes(
+        excluded, map(str, union.assessors.to_pylist() if options.exclude else ()), answers
+    )
+    header = replace(header, report=replace(header.report, notes=(*header.report.notes, *unmatched)))
     return SharedTables(header, parts, bad_rows, report.guessed)
 
 
@@ -194,21 +202,31 @@ class _MergedAssessors:
 
 
 def _families_by_pattern(assessors: pa.Array, options: EncodeOptions, source: str) -> tuple[Codes, pa.Array]:
-    """Derive families from assessor ids: the match of the pattern's first group, or of the whole pattern.
+    """Derive families from assessor ids: the name of the named group that matches, the first group, or the whole match.
 
     Returns:
         The family code of each assessor (-1: no match), and the family names.
     """
     assert options.family_pattern is not None
     matches = [options.family_pattern.match(str(name)) for name in assessors.to_pylist()]
-    group = min(1, options.family_pattern.groups)
-    names = [None if match is None else match[group] for match in matches]
+    names = [None if match is None else _family_of_match(match) for match in matches]
     family, families = ids.encode(pa.chunked_array([pa.array(names, pa.string())]))
     if not len(families):
         problem = f"no assessor's id matches {options.family_pattern.pattern!r}"
         fix = Fix(f"change {{}}; the first id is {shown(assessors[0].as_py())}", "family_pattern")
         raise InputError(problem, kind="no-family", source=source, fix=fix)
     return family, families
+
+
+def _family_of_match(match: re.Match[str]) -> str | None:
+    """Return the family that a match of a family pattern stands for.
+
+    >>> _family_of_match(re.match("(.*)_p", "gpt_p1")), _family_of_match(re.match("(?P<copies>ann|bob)$", "bob"))
+    ('gpt', 'copies')
+    """
+    if match.re.groupindex:
+        return next((name for name, text in match.groupdict().items() if text is not None), None)
+    return str(match[min(1, match.re.groups)]) if match[min(1, match.re.groups)] is not None else None
 
 
 def _families_by_separator(assessors: pa.Array, separator: str, source: str) -> tuple[Codes, pa.Array]:
@@ -263,7 +281,8 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
         if scale is not None:
             return scale
         origin, row, value = min(named, key=lambda one: (one[0].part_number, one[1]))
-        raise origin.grade_name_without_scale_error(row, value)
+        names = list(dict.fromkeys(str(name).strip() for _, _, name in named))
+        raise origin.grade_name_without_scale_error(row, value, names)
     numbers += [grade for part in parts for grade in part.share_grades if not is_too_large_for_grade(grade)]
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -67,6 +68,8 @@ JUDGMENT_ROLES = Roles(ITEM_ROLES, OPTIONAL_ROLES)
 """Roles of the columns of a file of judgments; the assessor can be the name of the file."""
 GOLD_ROLES = Roles(ITEM_ROLES, ("query", "scale"), GOLD_COLUMN_ALIASES)
 """Roles of the columns of a file of expert grades."""
+QUERY_LIKE_PATTERN = re.compile("quer|search|topic|keyword", re.IGNORECASE)
+"""Pattern of names of columns that may have the query."""
 MIN_REPEAT_SHARE_TO_WARN = 0.3
 """Minimum share of rows that repeat a judgment for the warning that the query column may be missing."""
 FILE_NAME_PLACEHOLDER = "{file}"
@@ -118,8 +121,9 @@ def read_judgments(
         repeats: which of several judgments of one assessor on one document to use: the `last`, the `first`, or all of
             them (`keep`); `error` raises an InputError.
         exclude: ids of assessors to leave out, or a file with one id per line.
-        family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
-            family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
+        family_pattern: a regular expression that is matched from the start of an assessor's id; its first group is the
+            family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7. A named group is the family
+            of all ids that it matches: `(?P<copies>ann|bob)$`.
         family_separator: separator of the levels of nested families, such as `/` in vendor/model. Without a column or
             pattern, the family is the part of an assessor's id before the last separator.
         assessor_name: the assessor of a file without a column for it, or of the blank cells in it. By default, the name
@@ -155,6 +159,7 @@ def read_judgments(
         scale_rules=None if scales is None else ScaleRules.read(scales),
         unjudgeable=parse_unjudgeable(unjudgeable, _default_unjudgeable(inputs, tables)),
         repeats=repeats,
+        checks_unjudgeable=isinstance(unjudgeable, str),  # a tuple is that of known judgments: `scale_options`
         exclude=excluded_ids(exclude),
         family_pattern=compile_family_pattern(family_pattern),
         family_separator=family_separator,
@@ -163,7 +168,7 @@ def read_judgments(
     judgments = _encode_and_merge(inputs, tables, options)
     notes = expert_notes if assessor_name is not None else [*expert_notes, *_file_name_notes(file_names)]
     notes += _repeat_warnings(judgments, set(file_names.values()), repeats)
-    notes += _missing_query_warnings(judgments)
+    notes += _missing_query_warnings(judgments, [name for table in tables for name in table.origin.source.names])
     if options.scale is None and inputs.label_scale is not None and judgments.scales == (inputs.label_scale,):
         notes.append(_label_order_note(inputs.label_scale))
     report = judgments.report
@@ -304,13 +309,22 @@ def _repeat_warnings(judgments: Judgments, assessors: set[str], repeats: Repeats
     return [Message(f"{problem}: {listed}{more}", "repeated-answers", "warning", fixes=(fix,))]
 
 
-def _missing_query_warnings(judgments: Judgments) -> list[Message]:
-    """Return a warning if there is no column for the query, and assessors judged most documents several times."""
+def _missing_query_warnings(judgments: Judgments, column_names: Sequence[str]) -> list[Message]:
+    """Return a warning if no column is read for the query, and documents are often judged twice or a name tells it."""
     report = judgments.report
-    if "query" in report.columns or report.repeats < MIN_REPEAT_SHARE_TO_WARN * report.rows:
+    if "query" in report.columns:
         return []
-    problem = f"there is no column for the query, and {report.repeats:,} of {counted(report.rows, 'row')} repeat others"
-    fix = Fix("if a column has the query, name it with {}", "columns", "query=NAME")
+    unused = [name for name in dict.fromkeys(column_names) if name not in report.columns.values()]
+    similar = [name for name in unused if QUERY_LIKE_PATTERN.search(name)]
+    if report.repeats >= MIN_REPEAT_SHARE_TO_WARN * report.rows:
+        repeats = f"{report.repeats:,} of {counted(report.rows, 'row')} repeat others"
+        problem = f"there is no column for the query, and {repeats}"
+    elif similar:
+        problem = f"there is no column for the query, and {shown(similar[0])} is not used"
+    else:
+        return []
+    name = similar[0] if similar else "NAME"
+    fix = Fix("if a column has the query, name it with {}", "columns", f"query={name}")
     return [Message(problem, "no-query", "warning", fixes=(fix,))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,7 +14,7 @@ from crowdrank._assessor_kinds import Kind
 from crowdrank._estimator import require_one_of
 from crowdrank._options import option
 from crowdrank._typing import Grades
-from crowdrank.errors import UsageError, shown
+from crowdrank.errors import Fix, Message, Severity, UsageError, near, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.readers.cells import is_blank, normalize_answer
@@ -60,7 +60,11 @@ class ReadOptions:
     unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
     repeats: Repeats = option("last", "Which of several judgments of one assessor on one document to use.")
     exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")
-    family_pattern: str | None = option(None, "Regular expression for the family in assessor ids, such as '(.*)_p'.")
+    family_pattern: str | None = option(
+        None,
+        "Regular expression for the family in assessor ids, such as '(.*)_p'; the name of a named group is the family "
+        "of the ids that it matches, as in '(?P<copies>ann|bob)$'.",
+    )
     family_separator: str | None = option(
         None, "Separator of levels in families, such as / in vendor/model; without families, in assessor ids."
     )
@@ -104,6 +108,10 @@ class RunReadOptions:
     columns: str | None = option(None, "Column of each role, such as query=qid,document=docid,score=bm25.")
 
 
+MAX_LISTED_IDS = 10
+"""Maximum number of ids in a message."""
+
+
 @dataclass(frozen=True)
 class EncodeOptions:
     """Options for turning rows into judgments, the same for all parts; the fields are options of `read_judgments`."""
@@ -114,6 +122,7 @@ class EncodeOptions:
     unjudgeable: tuple[str, ...] = ()
     repeats: str = "last"
     exclude: tuple[str, ...] = ()
+    checks_unjudgeable: bool = False  # whether to note answers of `unjudgeable` that do not occur
     family_pattern: re.Pattern[str] | None = None
     family_separator: str | None = None
     on_bad_rows: str = "error"
@@ -134,6 +143,39 @@ class EncodeOptions:
         for row, scale in enumerate(scales):
             table[row, :-1] = [self._grade_code(value, scale) for value in answers]
         return table
+
+    def unmatched_notes(
+        self, excluded_found: Collection[str], assessors: Iterable[str], answers: Iterable[Any]
+    ) -> Iterator[Message]:
+        """Yield a warning about ids of `exclude`, and one about answers of `unjudgeable`, that do not occur.
+
+        Args:
+            excluded_found: ids of excluded assessors that occur.
+            assessors: ids of all other assessors.
+            answers: distinct answers.
+
+        >>> for note in EncodeOptions(exclude=("ann", "bobb")).unmatched_notes({"ann"}, ["bob"], []):
+        ...     print(note.problem)
+        1 of the 2 ids to exclude is not an assessor: 'bobb' (did you mean 'bob'?)
+
+        """
+        unknown = [one for one in self.exclude if one not in excluded_found]
+        if unknown:
+            known = list(assessors) if len(unknown) <= MAX_LISTED_IDS else []
+            listed = ", ".join(f"{shown(one)}{near(one, known)}" for one in unknown[:MAX_LISTED_IDS])
+            more = f" and {len(unknown) - MAX_LISTED_IDS:,} more" if len(unknown) > MAX_LISTED_IDS else ""
+            are = "is not an assessor" if len(unknown) == 1 else "are not assessors"
+            total = len(self.exclude)
+            which = "the id to exclude" if total == 1 else f"{len(unknown):,} of the {total:,} ids to exclude"
+            problem = f"{which} {are}: {listed}{more}"
+            # A list for all files may have ids that one of the files lacks.
+            is_doubtful = not excluded_found or "did you mean" in listed
+            severity: Severity = "warning" if is_doubtful else "note"
+            yield Message(problem, "unknown-excluded", severity, fixes=(Fix("correct the ids of {}", "exclude"),))
+        absent = sorted({*self.unjudgeable} - {normalize_answer(one) for one in answers})
+        if self.checks_unjudgeable and absent:
+            problem = f"no answer is {' or '.join(map(shown, absent))}, which would mean 'cannot judge'"
+            yield Message(problem, "unjudgeable-absent", "warning", fixes=(Fix("correct {}", "unjudgeable"),))
 
     def _grade_code(self, answer: Any, scale: Scale) -> int:
         """Return the code of an answer on a scale, or the code for unjudgeable, missing or off the scale."""

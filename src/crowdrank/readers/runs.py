@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from crowdrank.errors import Message
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.columns import COLUMN_ALIASES, Roles
+from crowdrank.judgments.columns import COLUMN_ALIASES, EXPERT_GRADED, Roles
 from crowdrank.judgments.scale import Scale
 from crowdrank.readers.cells import parse_floats
 from crowdrank.readers.inputs import (
@@ -26,7 +26,7 @@ from crowdrank.readers.inputs import (
 from crowdrank.readers.read_options import Format
 from crowdrank.readers.sources import columns_by_role, no_rows_error
 
-RUN_ROLES = Roles(("document", "score"), ("query", "grade", "scale"), {**COLUMN_ALIASES, "grade": ()})
+RUN_ROLES = Roles(("document", "score"), ("query", "grade", "scale", EXPERT_GRADED), {**COLUMN_ALIASES, "grade": ()})
 """Roles of the columns of a ranking."""
 
 
@@ -50,8 +50,8 @@ def read_run(
         max_bytes: maximum size of a file in bytes when decompressed.
 
     Returns:
-        A DataFrame with the columns query, document, score and, if the file has one, grade: as a number, or as a name
-        if its scale is not known.
+        A DataFrame with the columns query, document, score and, if the file has them, grade (as a number, or as a name
+        if its scale is not known) and `expert_graded`.
 
     Raises:
         InputError: a file cannot be read, or a score is not a number.
@@ -71,7 +71,7 @@ class RunTable:
     """A ranking that was read.
 
     Attributes:
-        frame: a DataFrame with the columns query, document, score and, if known, grade.
+        frame: a DataFrame with the columns query, document, score and, if known, grade and `expert_graded`.
         columns: name of the column that was read for each role.
         notes: notes about the files.
 
@@ -94,6 +94,11 @@ def read_run_table(
     scale = scale_from_column(tables) or scale
     if any("grade" in table.cells for table in tables):
         rows["grade"] = _concat_grades([table.with_grade_values(scale) for table in tables])
+    if any(EXPERT_GRADED in table.cells for table in tables):
+        used = [
+            table.floats(EXPERT_GRADED) if EXPERT_GRADED in table.cells else np.zeros(len(table)) for table in tables
+        ]
+        rows[EXPERT_GRADED] = pa.array(np.concatenate(used).astype(np.int64))
     frame = frames.from_arrow(pa.table(rows), inputs.sources[0].backend)
     return RunTable(frame, columns_by_role(table.origin for table in tables), tuple(features_used_notes(inputs)))
 

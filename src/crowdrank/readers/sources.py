@@ -21,7 +21,7 @@ from crowdrank._estimator import require_one_of
 from crowdrank._typing import Booleans
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import frames
-from crowdrank.judgments.columns import COLUMN_ALIASES, SCALE_COLUMN
+from crowdrank.judgments.columns import COLUMN_ALIASES, SCALE_COLUMN, quote_names
 from crowdrank.judgments.scale import MAX_GRADES, Scale, parse_integer
 
 MALFORMED_LINE_REASON = "malformed line"
@@ -276,13 +276,14 @@ class Origin:
         )
         return self.cell_error(row, "family", problem, "give each assessor one family", "another-family")
 
-    def grade_name_without_scale_error(self, row: int, cell: object) -> InputError:
-        """Return the error for a named grade whose scale is not known."""
+    def grade_name_without_scale_error(self, row: int, cell: object, names: Sequence[str] = ()) -> InputError:
+        """Return the error for a named grade whose scale is not known, with the names that occur if they are given."""
         if re.match(r"\s*[+-]?[0-9]", str(cell)):
             problem = f"{shown(cell)} is not a whole number, and as a name its place among the grades is not known"
             fixes: list[str | Fix] = ["write grades as whole numbers", NAME_GRADES_FIX]
             return self.cell_error(row, "grade", problem, fixes, "named-grades")
-        problem = f"{shown(cell)} is the name of a grade, and the order of the grades is not known"
+        listed = f" (the names are {quote_names(names)})" if len(names) > 1 else ""
+        problem = f"{shown(cell)} is the name of a grade, and the order of the grades is not known{listed}"
         return self.cell_error(row, "grade", problem, [NAME_GRADES_FIX, SCALE_COLUMN_FIX], "named-grades")
 
     def bad_grade_error(self, row: int, role: str, cell: Any, scale: Scale, *, inferred: bool) -> InputError:

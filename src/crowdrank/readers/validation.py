@@ -146,7 +146,10 @@ def validate(
     options, skips = {**given, "on_bad_rows": "skip"}, given.get("on_bad_rows") == "skip"
     summary = _inspect_judgments if skips else inspect
     judgment_table = read_input("judgments", judgments, lambda source: _load_judgments(source, options), summary)
-    expert_grades = read_input("gold", gold, lambda source: _load_gold(source, gold_options or {}), _inspect_gold)
+    known = {} if judgment_table is None else {"scale": judgment_table.main_scale}
+    expert_grades = read_input(
+        "gold", gold, lambda source: _load_gold(source, {**known, **(gold_options or {})}), _inspect_gold
+    )
     feature_matrix = read_input("features", features, _load_features, _inspect_features)
     pairs = (
         [_InputPairs("features", feature_matrix.query, feature_matrix.document)] if feature_matrix is not None else []

@@ -398,16 +398,19 @@ def _more_test_queries(data: ReportData) -> list[str]:
     error = (contrast.upper - contrast.lower) / (2 * 1.96)
     if not error > 0:
         return []
-    if size < 0.1 * error:
-        return [f"If small differences matter, have experts grade more queries: {n} test queries show none."]
+    if size < error:  # a number of queries for a difference within its own noise would be a guess
+        return [
+            f"If small differences matter, have experts grade more queries: on {n:,} test queries, the difference is "
+            "smaller than its standard error."
+        ]
     if contrast.difference < 0:  # more queries would show that the alternative is better
         return []
     # A difference that is not significant on n queries needs more than n, whatever the interval says.
     detectable = detectable_standard_errors(_n_tests(data)) * error
     needed = max(math.ceil(n * (detectable / size) ** 2), n + 1, MIN_TEST_QUERIES)
     return [
-        f"Have experts grade more queries: this difference would be significant with a probability of 80% on about "
-        f"{needed:,} test queries; there were {n:,}."
+        f"Have experts grade more queries: if the true difference is {size:+.4f}, as measured, it would be significant "
+        f"with a probability of 80% on about {needed:,} test queries; there were {n:,}."
     ]
 
 

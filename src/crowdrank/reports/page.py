@@ -176,7 +176,9 @@ def render(data: ReportData) -> str:
         "listed_tables": made,
         "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},
         "flag_counts": flag_counts,
-        "thin_assessors": describe_thin(data.assessors["bias_reference"].tolist()),
+        "thin_assessors": describe_thin(
+            data.assessors["bias_reference"].tolist(), has_experts="gold_judgments" in data.assessors
+        ),
         "few_assessors": describe_few(int((data.assessors["flag"] == "few").sum()), len(data.assessors)),
         "script": script,
         "style": style,

@@ -24,6 +24,7 @@ GRADES = (VERMILION, ORANGE, GRAY, SKY, BLUE, PURPLE, GREEN)
 FLAGS = {
     "careful": GREEN,
     "no flag": GRAY,
+    "copy": SKY,
     "lenient": YELLOW,
     "strict": BLUE,
     "careless": ORANGE,
@@ -35,6 +36,7 @@ FLAGS = {
 SHAPES = {
     "careful": "circle",
     "no flag": "circle",
+    "copy": "triangle-left",
     "lenient": "triangle-up",
     "strict": "triangle-right",
     "careless": "square",
