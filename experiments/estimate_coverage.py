@@ -243,8 +243,9 @@ def experiment(
         f"of the samples, fewer than {MIN_SHOWN} queries show one: no test of symmetric differences can then reject at "
         f"5%), weak labels (the best RMSE exceeds {MAX_GOOD_RMSE:g}).",
         f"A coverage of exactly {LEVEL:g} is outside of {COVERAGE[0]:g} to {COVERAGE[1]:g} in 4% of the cells by the "
-        f"chance of {N_REPLICATES} replicates. True values are those of all simulated queries of a world; by document, "
-        "the ideal DCG is that of the labels. Replicates are different queries of the same world.",
+        f"chance of {N_REPLICATES} replicates, and in 19% by that of {N_OTHER_LABELS}. True values are those of all "
+        "simulated queries of a world; by document, the ideal DCG is that of the labels. Replicates are different "
+        "queries of the same world.",
         "Variants were compared on other seeds: two ways to weight and four strengths of a calibration by document, "
         "three weights of the mean of the systems in the draw, and by query three strengths of shrinkage, four weights "
         "of the range and three numbers of differences below which an interval is widened.",

@@ -107,3 +107,17 @@ def test_stored_plans_are_within_15_percent_of_realized_intervals() -> None:
     assert {run: ratio for run, ratio in ratios.items() if not 0.85 <= ratio <= 1.15} == {}
     errors = [row["error"] for row in tables["simulated"] if "20 expert queries" in row["run"]]
     assert min(errors) > 0.25
+
+
+def test_the_stored_grid_reaches_most_goals_and_has_no_wrong_table() -> None:
+    stored = json.loads((Path(__file__).parents[2] / "docs" / "results" / "estimate-coverage.json").read_text())
+    goals = {row["run"]: row for row in stored["tables"][0]["rows"]}
+    assert sum(row["cells"] for row in goals.values()) == 1284
+    assert all(row["wrong"] == 1 and row["RMSE"] > 0.9 for row in goals.values())
+    by_query, by_document = goals["by query, good labels"], goals["by document, good labels"]
+    assert by_query["systems"] > 0.9 and by_query["difference"] > 0.95 and by_query["type I"] == 1
+    assert by_document["systems"] > 0.8 and by_document["difference"] > 0.7 and by_document["good RMSE"] > 0.85
+    few = [row for table in stored["tables"] for row in table["rows"] if row["run"].endswith("-20")]
+    open_cells = [row for row in few if not row.get("limited")]
+    assert sum(row["live"] + row["new"] for row in open_cells) / (2 * len(open_cells)) < 0.95
+    assert sum(row["difference"] for row in open_cells) / len(open_cells) > 0.96

@@ -62,8 +62,14 @@ class ContrastEstimate:
     query_error: float = float("nan")
 
     def clipped(self, lowest: float, highest: float) -> ContrastEstimate:
-        """Return the estimate with value and interval within the range of the measure."""
-        value, lower, upper = np.clip([self.value, self.lower, self.upper], lowest, highest).tolist()
+        """Return the estimate with value and interval within the range of the measure.
+
+        An interval outside of the range has half its width within, from the nearest end.
+        """
+        half = (self.upper - self.lower) / 2
+        lower = highest - half if self.lower >= highest else self.lower
+        upper = lowest + half if self.upper <= lowest else self.upper
+        value, lower, upper = np.clip([self.value, lower, upper], lowest, highest).tolist()
         return replace(self, value=value, lower=lower, upper=upper)
 
 
@@ -138,8 +144,9 @@ class ByQueryEstimator:
     @classmethod
     def of_differences(cls, labels: Floats, experts: Floats, is_expert: Booleans) -> ByQueryEstimator:
         """Return the estimator of the difference of two runs, (n_queries,) each, whose first run has the values 0."""
-        runs = (np.column_stack([np.zeros(len(labels)), values]) for values in (labels, experts))
-        return cls(*runs, is_expert, np.zeros(len(labels), np.bool_))
+        first = np.zeros(len(labels))
+        by_labels, by_experts = np.column_stack([first, labels]), np.column_stack([first, experts])
+        return cls(by_labels, by_experts, is_expert, np.zeros(len(labels), np.bool_))
 
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""

@@ -85,7 +85,7 @@ class PreparedEstimate:
 
     def _indicator(self, run: str) -> Floats:
         names = list(self.joined.alignments)
-        return np.eye(len(names))[names.index(run)]
+        return np.asarray(np.eye(len(names))[names.index(run)])
 
     def forecast(self, difference: ContrastEstimate, half_width: float) -> Forecast:
         """Return what makes the interval of a difference as narrow as wanted."""
