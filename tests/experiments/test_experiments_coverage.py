@@ -114,9 +114,13 @@ def test_the_stored_grid_reaches_most_goals_and_has_no_wrong_table() -> None:
     goals = {row["run"]: row for row in stored["tables"][0]["rows"]}
     assert sum(row["cells"] for row in goals.values()) == 1284
     assert all(row["wrong"] == 1 and row["RMSE"] > 0.9 for row in goals.values())
-    by_query, by_document = goals["by query, good labels"], goals["by document, good labels"]
-    assert by_query["systems"] > 0.9 and by_query["difference"] > 0.95 and by_query["type I"] == 1
-    assert by_document["systems"] > 0.8 and by_document["difference"] > 0.7 and by_document["good RMSE"] > 0.85
+    lowest = {
+        "by query, good labels": {"systems": 0.9, "difference": 0.95, "type I": 1.0},
+        "by document, good labels": {"systems": 0.8, "difference": 0.7, "good RMSE": 0.85},
+    }
+    assert all(goals[run][goal] >= share for run, shares in lowest.items() for goal, share in shares.items())
+    worst = {row["run"]: row for row in stored["tables"][1]["rows"]}["by document, difference"]
+    assert (worst["cell"], worst["value"]) == ("document-P@10-binary-good-better-0.2-50-300", 0.744)
     few = [row for table in stored["tables"] for row in table["rows"] if row["run"].endswith("-20")]
     open_cells = [row for row in few if not row.get("limited")]
     assert sum(row["live"] + row["new"] for row in open_cells) / (2 * len(open_cells)) < 0.95
