@@ -80,8 +80,8 @@ def test_a_difference_is_that_of_the_estimates_also_at_the_end_of_the_range() ->
 
 def test_an_interval_outside_of_the_range_has_a_width_within() -> None:
     above, below = (ContrastEstimate(value, value - 0.2, value + 0.2, 0.5, 0.1).clipped(0, 1) for value in (1.5, -0.4))
-    assert (above.value, above.lower, above.upper) == (1.0, 0.8, 1.0)
-    assert (below.value, below.lower, below.upper) == (0.0, 0.0, 0.2)
+    assert [above.value, above.lower, above.upper] == pytest.approx([1.0, 0.8, 1.0])
+    assert [below.value, below.lower, below.upper] == pytest.approx([0.0, 0.0, 0.2])
 
 
 def test_without_experts_the_bias_is_unknown() -> None:
