@@ -35,6 +35,7 @@ MEASURE = "nDCG@10"
 N_PAIRS, N_DRAWS = 40, 60
 """Number of pairs of systems, and of draws of queries and documents per pair and seed."""
 N_QUERIES = 300
+DIFFERENCE = np.array([-1.0, 1.0])
 """Number of queries with labels, drawn with replacement from those of DL20."""
 EXPERT_QUERIES = (10, 20)
 BUDGETS = (100, 300, 1000)
@@ -192,7 +193,7 @@ def _compare_pair(
         queries = rng.integers(0, systems.n_queries, N_QUERIES)
         is_expert = np.arange(N_QUERIES) < n_expert
         by_query = ByQueryEstimator.of_differences(labels[queries], experts[queries], is_expert).estimate(
-            np.ones(1), LEVEL
+            DIFFERENCE, LEVEL
         )
         by_document = _estimate_documents(systems, weight, [rows[query] for query in queries], budget, rng)
         alone = sample_mean(labels[queries]).contrast(LEVEL, 0.0, sample_mean(labels[queries]), 1.0)
@@ -330,7 +331,8 @@ def _simulated_queries(quality: str, n_expert: int, rng: np.random.Generator) ->
     noise = rng.normal(0, 0.12, len(truth))
     predicted = {"good": truth, "biased": np.minimum(truth + 0.4, 1.0), "reversed": 1 - 0.5 * truth}[quality] + noise
     is_expert = np.arange(len(truth)) < n_expert
-    return ByQueryEstimator.of_differences(predicted, truth, is_expert).estimate(np.ones(1), LEVEL), 0.5
+    run = ByQueryEstimator(predicted[:, None], truth[:, None], is_expert, np.zeros(len(truth), np.bool_))
+    return run.estimate(np.ones(1), LEVEL), 0.5
 
 
 def _simulated_documents(quality: str, rng: np.random.Generator) -> tuple[ContrastEstimate, float]:

@@ -21,6 +21,7 @@ N_EXPERT, N_QUERIES = 60, 200
 N_WORLDS = 200
 """Number of simulated comparisons per world and seed."""
 ALPHA = 0.05
+DIFFERENCE = np.array([-1.0, 1.0])
 WORLDS = {"no difference": 0.0, "no difference, skewed": 0.0, "difference": 0.35}
 """Mean difference of each world, in standard deviations of the difference of a query."""
 MARGIN = 0.4
@@ -71,7 +72,7 @@ def simulate_looks(world: str, n_looks: int, seed: int, number: int) -> list[flo
     for look in range(n_looks):
         is_expert = np.arange(N_QUERIES) < round(N_EXPERT * fractions[look])
         estimator = ByQueryEstimator.of_differences(labels, experts, is_expert)
-        estimate = estimator.estimate(np.ones(1), float(1 - 2 * ndtr(-bounds[look])))
+        estimate = estimator.estimate(DIFFERENCE, float(1 - 2 * ndtr(-bounds[look])))
         found |= estimate.p <= np.array([ALPHA, 2 * ndtr(-bounds[look]), 2 * ndtr(-spending[look])])
         if used:
             continue

@@ -21,7 +21,7 @@ from crowdrank.judgments.table import Judgments
 from crowdrank.readers.datasets import dataset
 from experiments.base import SEEDS, Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.dl20 import COVERED, thorough
-from experiments.estimate_coverage import Cell, make_world
+from experiments.estimate_coverage import World, make_world
 
 PARTS = ("typical", "simulated", "dl20")
 MEASURE = "nDCG@10"
@@ -133,12 +133,12 @@ def simulated_table(tell: Tell) -> Table:
     """Return predicted and realized intervals on simulated worlds."""
     rows: list[Row] = []
     for world, (labels, share, n_pilot) in WORLDS.items():
-        cell = Cell("document", MEASURE, "graded", labels, "better", share, N_QUERIES, PILOT_GRADES)
+        setting = World("graded", labels, "better", share)
         found: dict[str, list[list[float]]] = {}
         for number in range(N_REPLICATES):
             tell(f"{world}, {number}")
             rng = np.random.default_rng([number, 1])
-            pilot, rest = (_as_comparison(make_world(cell, size, rng)) for size in (N_PILOT_QUERIES, N_QUERIES))
+            pilot, rest = (_as_comparison(make_world(setting, size, rng)) for size in (N_PILOT_QUERIES, N_QUERIES))
             designs = pilot.designs(pilot.grades_of_queries(range(n_pilot)))
             designs["from documents"] = pilot.designs(pilot.grades_of_documents(PILOT_GRADES, number))["document"]
             _replay(designs, rest, BUDGETS["simulated"], number, found)
@@ -270,21 +270,17 @@ def typical_table(systems: Systems, seeds: Sequence[int], tell: Tell) -> Table:
     for (measure, n_labels), values in sorted(found.items(), key=lambda one: TYPICAL_MEASURES.index(one[0][0])):
         means = np.mean(values, axis=0)
         variance = float(means[0])
-        n_shares = len(TYPICAL_SHARES)
-        unexplained = means[4 : 4 + n_shares] / means[3]
-        kurtoses = np.median(values, axis=0)[4 + n_shares : -1]
+        unexplained = means[3:-1] / means[2]
         rows.append(
             {
                 "run": f"{measure}, {n_labels} labels per document",
                 "sd": float(np.sqrt(variance)),
-                "kurtosis": float(np.median(values, axis=0)[1]),
-                "documents": float(means[2]),
+                "documents": float(means[1]),
                 "by query": float(np.mean([one[-1] for one in values]) / variance),
                 **{
                     f"by document, {share:.0%}": float(one)
                     for share, one in zip(TYPICAL_SHARES, unexplained, strict=True)
                 },
-                **{f"kurtosis, {share:.0%}": float(one) for share, one in zip(TYPICAL_SHARES, kurtoses, strict=True)},
             }
         )
     notes = (
@@ -292,13 +288,9 @@ def typical_table(systems: Systems, seeds: Sequence[int], tell: Tell) -> Table:
         "(gda) of random LLM judges. sd: root of the mean variance of the difference of a query by NIST's grades. "
         "Documents: different first documents of both systems in a query.",
         "By query, by document: share of the variance of the difference that the labels do not explain, for the "
-        "share of documents that experts grade. Kurtosis: medians, of the difference and of the error of a draw.",
+        "share of documents that experts grade.",
     )
     return Table("typical", "Typical values of DL20", tuple(rows), notes)
-
-
-def _by_share(name: str, values: Floats) -> dict[str, float]:
-    return {f"{name}, {share:.0%}": float(one) for share, one in zip(TYPICAL_SHARES, values, strict=True)}
 
 
 def _typical_values(pair: Comparison, measure: str) -> list[float]:
@@ -308,10 +300,8 @@ def _typical_values(pair: Comparison, measure: str) -> list[float]:
     at = np.log(TYPICAL_SHARES)
     return [
         query.query_variance,
-        designs["experts"].query_kurtosis,
         query.documents_per_query,
         document.query_variance,
         *np.interp(at, np.log(document.shares), document.grade_variances).tolist(),
-        *np.interp(at, np.log(document.shares), document.grade_kurtoses).tolist(),
         float(query.grade_variances[0]),
     ]

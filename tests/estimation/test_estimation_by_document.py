@@ -126,3 +126,24 @@ def test_a_query_without_relevant_labels_does_not_dominate(share: float) -> None
     table = crowdrank.estimate(world.runs, labels, expert).table
     assert table["estimate"].between(0, 1.2).all()
     assert table["difference"].abs().max() < 0.3
+
+
+def test_a_sample_without_relevant_documents_leaves_the_labels_of_the_others() -> None:
+    world = make_world(60, seed=4)
+    requests = CompareRuns(world.runs, world.labels).next(world.truth[["query", "document"]], budget=20).frame
+    table = crowdrank.estimate(world.runs, world.labels, requests.assign(grade=0)).table
+    assert (table["estimate"] >= 0).all()
+    assert (table["upper"] > table["lower"]).all()
+    assert table["difference_upper"][1] > table["difference_lower"][1]
+    assert table["difference"][1] == table["estimate"][1] - table["estimate"][0]
+
+
+@pytest.mark.parametrize("n", [0, 5, 1000])
+def test_gains_are_calibrated_towards_the_labels(n: int) -> None:
+    rng = np.random.default_rng(3)
+    predicted, fold = rng.uniform(0, 3, 1001), rng.integers(0, N_FOLDS, 1001)
+    sample = Sample(np.arange(n), np.zeros(n), np.full(n, 0.5), np.ones(n))
+    calibrated, slope = calibrate_gains(predicted, fold, sample, 0.5 * predicted[:n])
+    mean = float((calibrated / predicted).mean())
+    assert {0: mean == 1, 5: 0.6 < mean < 0.95, 1000: mean == pytest.approx(0.5, abs=0.02)}[n]
+    assert slope == pytest.approx(mean, abs=0.1)

@@ -15,7 +15,8 @@ from estimation_worlds import GRADES, make_world
 
 import crowdrank
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
-from crowdrank.estimation.by_query import ByQueryEstimator
+from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate
+from crowdrank.estimation.prepared import difference_of_means
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.readers.cells import NOT_DRAWN_REASON
 from crowdrank.readers.read import read_sample
@@ -63,8 +64,24 @@ def test_p_values_are_adjusted_over_the_runs() -> None:
 
 
 def test_a_run_beside_itself_has_no_difference() -> None:
-    table = estimate(runs={"a": WORLD.runs["new"], "b": WORLD.runs["new"]}).table
-    assert table.loc[1, ["difference", "difference_lower", "difference_upper", "p"]].tolist() == [0, 0, 0, 1]
+    row = estimate(runs={"a": WORLD.runs["new"], "b": WORLD.runs["new"]}).table.loc[1]
+    assert (row["difference"], row["p"]) == (0, 1)
+    # Other queries may differ: with 95% confidence, as many as 60 equal ones allow.
+    assert row["difference_upper"] == -row["difference_lower"] == pytest.approx(1 - 0.05 ** (1 / 60), rel=0.05)
+
+
+def test_a_difference_is_that_of_the_estimates_also_at_the_end_of_the_range() -> None:
+    parts = {"p": 0.5, "labels": 0.1}
+    mean, baseline = (ContrastEstimate(*ends, **parts).clipped(0, 1) for ends in ((1.2, 0.9, 1.5), (0.7, 0.5, 0.9)))
+    difference = difference_of_means(ContrastEstimate(0.5, 0.4, 0.6, **parts), mean, baseline, 1.0)
+    assert difference.value == mean.value - baseline.value == pytest.approx(0.3)
+    assert (difference.lower, difference.upper) == (difference.value, 0.6)
+
+
+def test_an_interval_outside_of_the_range_has_a_width_within() -> None:
+    above, below = (ContrastEstimate(value, value - 0.2, value + 0.2, 0.5, 0.1).clipped(0, 1) for value in (1.5, -0.4))
+    assert [above.value, above.lower, above.upper] == pytest.approx([1.0, 0.8, 1.0])
+    assert [below.value, below.lower, below.upper] == pytest.approx([0.0, 0.0, 0.2])
 
 
 def test_without_experts_the_bias_is_unknown() -> None:

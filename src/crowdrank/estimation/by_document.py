@@ -10,23 +10,32 @@ is unbiased, however biased the labels are, because each document is in S with p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.estimation.by_query import ContrastEstimate, is_difference, sample_mean, widen_if_sparse
+from crowdrank.estimation.by_query import (
+    ContrastEstimate,
+    MeanWithError,
+    is_difference,
+    level_variance,
+    sample_mean,
+    widen_if_constant,
+    widen_if_sparse,
+)
 from crowdrank.evaluation.alignment import NO_GOLD_ROW, Alignment
 from crowdrank.evaluation.evaluate import RunScoring, cumulative_discounts, grade_gains, ideal_dcg
 from crowdrank.evaluation.measures import Measure
 
-LEVEL_SHARE = 0.1
+LEVEL_SHARE = 0.2
 """Weight of the squared mean of the runs beside their squared differences, when documents are drawn."""
 N_FOLDS = 5
 """Number of parts of the queries; the calibration of a part is fitted on the others."""
-MIN_CALIBRATION_GRADES = 10
-"""Minimum number of expert grades for a calibration; with fewer, the labels are used as they are."""
+PRIOR_GRADES = 10
+"""Number of expert grades that weigh as much in a calibration as the assumption that the labels are right."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +82,27 @@ class ByDocumentEstimator:
 
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
-        mean, alone = (sample_mean(values @ contrast) for values in (self.corrected, self.experts))
+        mean, alone = (self._mean(values @ contrast, contrast) for values in (self.corrected, self.experts))
         sampling = float(((self.sampling @ contrast) ** 2).sum()) / len(self.labels) ** 2
         mean = replace(mean, query_error=float(np.sqrt(max(mean.error**2 - sampling, 0.0))))
         estimate = mean.contrast(level, float((self.labels @ contrast).mean()), alone, self.weight)
         if not is_difference(contrast):
-            return estimate
-        differences, share = (self.corrected @ contrast)[~self.is_equal], float((~self.is_equal).mean())
-        return widen_if_sparse(estimate, differences, float(np.abs(self.labels).max()), share, level)
+            return widen_if_constant(estimate, self.corrected @ contrast, self.largest, level)
+        differs = ~self.is_equal
+        return widen_if_sparse(estimate, (self.corrected @ contrast)[differs], self.largest, differs, level)
+
+    def _mean(self, values: Floats, contrast: Floats) -> MeanWithError:
+        mean, most = sample_mean(values), max(len(self.sampling) - 1.0, 1.0)
+        if is_difference(contrast):
+            return replace(mean, freedom=min(mean.freedom, most))
+        centered = values - mean.value
+        variance, freedom = level_variance(mean.value, centered, centered, 1, self.largest)
+        return replace(mean, error=float(np.sqrt(variance / len(values))), freedom=min(freedom, most))
+
+    @cached_property
+    def largest(self) -> float:
+        """Largest known value of a query."""
+        return float(max(np.abs(self.labels).max(), np.abs(self.corrected).max()))
 
 
 def document_weights(aligned: Alignment, measure: Measure) -> Floats:
@@ -127,6 +149,7 @@ def estimate_by_document(
     measure: Measure,
     rng: np.random.Generator,
     is_equal: Booleans | None = None,
+    weights: Sequence[Floats] | None = None,
 ) -> ByDocumentEstimator:
     """Return the values of each run by query, from labels and a sample of expert grades.
 
@@ -138,6 +161,7 @@ def estimate_by_document(
         measure: DCG, nDCG or P.
         rng: random numbers for the parts of the queries.
         is_equal: (n,) whether all runs have the same first documents; None: in no query.
+        weights: the weights of the documents of each run, if they are known from another sample.
 
     """
     first = alignments[0]
@@ -154,8 +178,9 @@ def estimate_by_document(
     numbers, draw = np.unique(sample.draw, return_inverse=True)
     residual = residual * (np.bincount(draw, minlength=len(numbers)) / max(len(sample), 1))[draw]
     sampling = np.zeros((len(sample), len(alignments)))
-    for run, aligned in enumerate(alignments):
-        weight, ranking = document_weights(aligned, measure), aligned.ranking
+    weights = [document_weights(aligned, measure) for aligned in alignments] if weights is None else weights
+    for run, (aligned, weight) in enumerate(zip(alignments, weights, strict=True)):
+        ranking = aligned.ranking
         for prediction, values in ((calibrated, corrected), (np.zeros_like(predicted), alone)):
             for share, gains in corrected_gains(prediction, sample, truth):
                 values[:, run] += share * np.bincount(ranking.query, weight * gains[ranking.row], n_queries)
@@ -194,22 +219,24 @@ def calibrate_gains(predicted: Floats, fold: Integers, sample: Sample, expert_ga
     curve, calibrated, slopes = np.column_stack([predicted, predicted / (predicted + 1)]), predicted.copy(), []
     for number in range(N_FOLDS):
         fitted: Booleans = fold[sample.row] != number
-        fit = _fit_curve(curve[sample.row[fitted]], expert_gains[fitted], 1 / sample.probability[fitted])
+        fit = _fit_curve(curve[sample.row[fitted]], expert_gains[fitted])
         calibrated[fold == number] = np.maximum(curve[fold == number] @ fit, 0.0)
         slopes.append(float(fit.sum()))
     return calibrated, float(np.mean(slopes))
 
 
-def _fit_curve(curve: Floats, truth: Floats, weight: Floats) -> Floats:
-    """Return the weighted least-squares coefficients of a curve, (2,), shrunk towards no gain by one observation."""
-    if len(truth) < MIN_CALIBRATION_GRADES:
-        return np.array([1.0, 0.0])
-    root = np.sqrt(weight / weight.mean())[:, None]
-    ridge = np.eye(2) * float((curve**2).mean())
-    products = (root * curve).T @ (root * curve) + ridge
-    if not products.any():
-        return np.zeros(2)
-    return np.asarray(np.linalg.solve(products, (root * curve).T @ (root[:, 0] * truth)))
+def _fit_curve(curve: Floats, truth: Floats) -> Floats:
+    """Return the least-squares coefficients of a curve, (2,), shrunk towards those of the labels, (1, 0).
+
+    The grades are not weighted by 1 / probability: the estimate is unbiased for any curve, and rare documents with a
+    large weight would make the curve noisy.
+    """
+    labels = np.array([1.0, 0.0])
+    scale = float((curve[:, 0] ** 2).mean()) if len(curve) else 0.0
+    if not scale:
+        return labels
+    products = curve.T @ curve + PRIOR_GRADES * scale * np.eye(2)
+    return np.asarray(labels + np.linalg.solve(products, curve.T @ (truth - curve @ labels)))
 
 
 def error_effects(alignments: list[Alignment], measure: Measure) -> Floats:

@@ -22,8 +22,12 @@ from crowdrank.evaluation.measures import Measure
 
 ROUNDING_TOLERANCE = 1e-12
 """Standard errors up to this share of the mean are rounding errors of equal values."""
-MIN_INFORMATIVE_QUERIES = 10
+MIN_INFORMATIVE_QUERIES = 4
 """Minimum number of expert queries that show a difference, for an interval of Student's t."""
+SHRINKAGE = 1.0
+"""F statistic of the labels up to which they get no weight."""
+RANGE_WEIGHT = 0.125
+"""Weight of the largest possible deviations, to both ends of the range, in the variance of values of a run."""
 N_DRAWS_OF_MEANS = 500
 """Number of draws of all grades and of the queries."""
 
@@ -58,8 +62,14 @@ class ContrastEstimate:
     query_error: float = float("nan")
 
     def clipped(self, lowest: float, highest: float) -> ContrastEstimate:
-        """Return the estimate with value and interval within the range of the measure."""
-        value, lower, upper = np.clip([self.value, self.lower, self.upper], lowest, highest).tolist()
+        """Return the estimate with value and interval within the range of the measure.
+
+        An interval outside of the range has half its width within, from the nearest end.
+        """
+        half = (self.upper - self.lower) / 2
+        lower = highest - half if self.lower >= highest else self.lower
+        upper = lowest + half if self.upper <= lowest else self.upper
+        value, lower, upper = np.clip([self.value, lower, upper], lowest, highest).tolist()
         return replace(self, value=value, lower=lower, upper=upper)
 
 
@@ -96,18 +106,7 @@ def sample_mean(values: Floats) -> MeanWithError:
     0.5773502691896258
     """
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
-    return MeanWithError(float(values.mean()), error, degrees_of_freedom(values))
-
-
-def degrees_of_freedom(values: Floats) -> float:
-    """Return the degrees of freedom of the variance of values: n - 1, and fewer if their tails are heavy.
-
-    The variance of n values with kurtosis k has about 2 n / (k - 1) degrees of freedom (O'Neill 2014).
-
-    >>> degrees_of_freedom(np.array([0.0, 1.0, 2.0, 3.0])), degrees_of_freedom(np.append(np.zeros(99), 1.0)) < 3
-    (3.0, True)
-    """
-    return freedom_of_kurtosis(sample_kurtosis(values), len(values))
+    return MeanWithError(float(values.mean()), error, max(len(values) - 1.0, 1.0))
 
 
 def sample_kurtosis(values: Floats) -> float:
@@ -144,21 +143,23 @@ class ByQueryEstimator:
 
     @classmethod
     def of_differences(cls, labels: Floats, experts: Floats, is_expert: Booleans) -> ByQueryEstimator:
-        """Return the estimator of one value per query, (n_queries,) each, such as a difference of two runs."""
-        return cls(labels[:, None], experts[:, None], is_expert, np.zeros(len(labels), np.bool_))
+        """Return the estimator of the difference of two runs, (n_queries,) each, whose first run has the values 0."""
+        first = np.zeros(len(labels))
+        by_labels, by_experts = np.column_stack([first, labels]), np.column_stack([first, experts])
+        return cls(by_labels, by_experts, is_expert, np.zeros(len(labels), np.bool_))
 
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
-        combined, alone = (self._mean(contrast, weights) for weights in (self.weights, np.zeros(len(self.weights))))
-        labels = float((self.labels @ contrast).mean())
-        estimate = combined.contrast(level, labels, alone, float(self.weights.mean()))
-        if not is_difference(contrast):
-            known = (self.experts @ contrast)[self.is_expert]
-            return widen_if_constant(estimate, known, float(max(self.labels.max(), self.experts.max())), level)
-        may_differ = self.is_expert & ~self.is_equal
-        largest = float(np.abs(np.concatenate([self.labels, self.experts])).max(initial=0.0))
-        share = float((~self.is_equal).mean())
-        return widen_if_sparse(estimate, (self.experts @ contrast)[may_differ], largest, share, level)
+        is_about_difference = is_difference(contrast)
+        alone = self._mean(contrast, np.zeros_like(self.weights))
+        combined = self._mean(contrast, self.weights) if self.weights.any() else alone
+        labels, weight = float((self.labels @ contrast).mean()), float(self.weights[:, int(is_about_difference)].mean())
+        estimate = combined.contrast(level, labels, alone, weight)
+        known = (self.experts @ contrast)[self.is_expert]
+        if not is_about_difference:
+            return widen_if_constant(estimate, known, self.largest, level)
+        differs = ~self.is_equal
+        return widen_if_sparse(estimate, known[differs[self.is_expert]], self.largest, differs, level)
 
     @cached_property
     def strata(self) -> list[Booleans]:
@@ -170,24 +171,33 @@ class ByQueryEstimator:
 
     @cached_property
     def weights(self) -> Floats:
-        """Weight of the labels for each expert query, fitted on the other expert queries, (n_expert_queries,)."""
+        """Weights of the labels for each expert query, fitted on the other expert queries, (n_expert_queries, 2).
+
+        The first weighs the mean of the runs, the second the deviation of a run from it, and so differences.
+        """
         return self._fit_weights(int((~self.is_expert).sum()))
 
     def _fit_weights(self, n_others: float) -> Floats:
+        rows, n_runs = np.flatnonzero(self.is_expert), self.labels.shape[1]
+        weights = np.zeros((len(rows), 2))
         if not n_others:
-            return np.zeros(int(self.is_expert.sum()))
-        n_runs = self.labels.shape[1]
-        contrasts = [*np.eye(n_runs), *(np.eye(n_runs)[1:] - np.eye(n_runs)[0])]
-        rows = np.flatnonzero(self.is_expert)
-        stratum = np.zeros(len(self.is_expert), np.int64)
-        for number, part in enumerate(self.strata):
-            stratum[part] = number
-        return left_out_weights(
-            np.column_stack([self.experts[rows] @ contrast for contrast in contrasts]),
-            np.column_stack([self.labels[rows] @ contrast for contrast in contrasts]),
-            stratum[rows],
-            n_others,
-        )
+            return weights
+        levels = np.full((n_runs, 1), 1 / n_runs)
+        deviations = np.eye(n_runs)[:, 1:] - np.eye(n_runs)[:, :1]
+        stratum = (len(self.strata) > 1) & ~self.is_equal[rows]
+        for column, contrasts in enumerate((levels, deviations)):
+            truth, predicted = self.experts[rows] @ contrasts, self.labels[rows] @ contrasts
+            used = np.ones(len(rows), np.bool_) if column == 0 else ~self.is_equal[rows]
+            if contrasts.size and used.any():
+                own = stratum[used].astype(np.int64)
+                fitted = left_out_weights(truth[used], predicted[used], own, n_others * used.mean())
+                weights[used, column], weights[~used, column] = fitted, fitted.mean()
+        return weights
+
+    def _label_parts(self, contrast: Floats) -> Floats:
+        """Return the values of a contrast from the labels: its part in the mean of the runs, and the rest, (n, 2)."""
+        level = np.full(len(contrast), contrast.mean())
+        return np.column_stack([self.labels @ level, self.labels @ (contrast - level)])
 
     def residuals(self, contrast: Floats) -> tuple[Floats, Floats]:
         """Return the values of expert queries in which the runs may differ, and what the labels do not explain of them.
@@ -196,36 +206,84 @@ class ByQueryEstimator:
         """
         may_differ = ~self.is_equal[self.is_expert]
         truth, predicted = ((values @ contrast)[self.is_expert] for values in (self.experts, self.labels))
-        rest = truth - self._fit_weights(float("inf")) * (predicted - predicted[may_differ].mean())
+        weights = self._fit_weights(float("inf"))[:, int(is_difference(contrast))]
+        rest = truth - weights * (predicted - predicted[may_differ].mean())
         return truth[may_differ], rest[may_differ]
 
     def _mean(self, contrast: Floats, weights: Floats) -> MeanWithError:
         """Return the mean over all queries."""
-        predicted, truth = self.labels @ contrast, self.experts @ contrast
-        weight_of = np.zeros(len(predicted))
-        weight_of[self.is_expert] = weights
-        mean_weight, n_queries = float(weights.mean()), len(predicted)
-        parts, if_all_graded = list[tuple[float, float, float, float]](), 0.0
-        for part in self.strata:
-            known, others = part & self.is_expert, part & ~self.is_expert
-            share = float(part.sum() / n_queries)
-            if not (predicted[part].any() or truth[known].any()):
-                parts.append((share, 0.0, 0.0, float(len(truth))))
-                continue
-            center = predicted[others].mean() if others.any() else predicted[known].mean()
-            corrected = truth[known] - weight_of[known] * (predicted[known] - center)
-            spread = mean_weight**2 * predicted[others].var(ddof=1) / others.sum() if others.sum() > 1 else 0.0
-            if_all_graded += share * float(truth[known].var(ddof=1)) / n_queries
-            variance = spread + corrected.var(ddof=1) / known.sum()
-            parts.append((share, float(corrected.mean()), float(variance), degrees_of_freedom(corrected)))
-        value = sum(share * mean for share, mean, _, _ in parts)
-        within = [share**2 * variance for share, _, variance, _ in parts]
-        between = sum(share * (mean - value) ** 2 for share, mean, _, _ in parts) / n_queries
-        total = sum(within) + between
-        freedom = [one**2 / parts[number][3] for number, one in enumerate(within) if one > 0]
-        effective = sum(within) ** 2 / sum(freedom) if freedom else float(self.is_expert.sum() - 1)
-        query_error = float(np.sqrt(if_all_graded + between))
-        return MeanWithError(float(value), float(np.sqrt(total)), max(float(effective), 1.0), query_error)
+        truth, labels, n_queries = (
+            (self.experts @ contrast)[self.is_expert],
+            self._label_parts(contrast),
+            len(self.labels),
+        )
+        corrected, known_labels, mean_weight = truth.copy(), labels[self.is_expert], weights.mean(axis=0)
+        strata = [part[self.is_expert] for part in self.strata]
+        shares = np.array([part.mean() for part in self.strata])
+        spreads, sizes = np.zeros(len(strata)), np.array([part.sum() for part in strata])
+        for number, (part, known) in enumerate(zip(self.strata, strata, strict=True)):
+            others = labels[part & ~self.is_expert]
+            center = (others if len(others) else known_labels[known]).mean(axis=0)
+            corrected[known] -= (weights[known] * (known_labels[known] - center)).sum(axis=1)
+            if len(others) > 1:
+                spreads[number] = (others @ mean_weight).var(ddof=1) / len(others)
+        means = np.array([corrected[known].mean() for known in strata])
+        value = float(shares @ means)
+        between = float(shares @ (means - value) ** 2) / n_queries
+        variances, freedom = self._variances(corrected, truth, strata, contrast)
+        if_all_graded = self._variances(truth, truth, strata, contrast)[0] if weights.any() else variances
+        error = np.sqrt(float(shares**2 @ (spreads + variances / sizes)) + between)
+        query_error = np.sqrt(float(shares @ if_all_graded) / n_queries + between)
+        return MeanWithError(value, float(error), freedom, float(query_error))
+
+    def _variances(
+        self, values: Floats, truth: Floats, strata: list[Booleans], contrast: Floats
+    ) -> tuple[Floats, float]:
+        """Return the variance of corrected values in each stratum, (n_strata,), and its degrees of freedom.
+
+        Values of a run have one variance for all strata, which is better known than that of each. Differences are 0
+        in all strata but one.
+        """
+        centered, centered_truth = (
+            one - sum((part * one[part].mean() for part in strata), np.zeros(len(one))) for one in (values, truth)
+        )
+        if not is_difference(contrast):
+            variance, freedom = level_variance(
+                float(values.mean()), centered, centered_truth, len(strata), self.largest
+            )
+            return np.full(len(strata), variance), freedom
+        squares = np.array([(centered[part] ** 2).sum() for part in strata])
+        n_free = np.array([part.sum() - 1.0 for part in strata])
+        return squares / np.maximum(n_free, 1), max(float(n_free[np.argmax(squares)]), 1.0)
+
+    @cached_property
+    def largest(self) -> float:
+        """Largest known value of a query."""
+        return float(max(np.abs(self.labels).max(), np.abs(self.experts[self.is_expert]).max()))
+
+
+def level_variance(
+    mean: float, centered: Floats, centered_truth: Floats, n_means: int, largest: float
+) -> tuple[float, float]:
+    """Return the variance of values of a run, which are from 0 to `largest`, and its degrees of freedom.
+
+    Few values may all be near one end of the range, although others are not. So the largest possible deviations, to
+    both ends, count too, with a small weight, as in moderated variances (Smyth 2004). They are reduced by what the
+    labels explain.
+
+    Args:
+        mean: mean of the values.
+        centered: (n,) values, corrected by the labels, minus their means.
+        centered_truth: (n,) values of the experts minus their means.
+        n_means: number of means that were subtracted.
+        largest: largest possible value.
+
+    """
+    n_free, squares, total = max(len(centered) - n_means, 1), (centered**2).sum(), (centered_truth**2).sum()
+    unexplained = min(squares / total, 1.0) if total > 0 else 1.0
+    ends = mean**2 + (largest - mean) ** 2
+    variance = (squares + RANGE_WEIGHT * unexplained * ends) / (n_free + 2 * RANGE_WEIGHT)
+    return float(variance), min(freedom_of_kurtosis(sample_kurtosis(centered), len(centered)), float(n_free))
 
 
 def is_difference(contrast: Floats) -> bool:
@@ -234,9 +292,9 @@ def is_difference(contrast: Floats) -> bool:
 
 
 def widen_if_sparse(
-    estimate: ContrastEstimate, differences: Floats, largest: float, share: float, level: float
+    estimate: ContrastEstimate, differences: Floats, largest: float, differs: Booleans, level: float
 ) -> ContrastEstimate:
-    """Return the estimate with an interval that holds if most of the known differences of queries are 0.
+    """Return the estimate with an interval that holds if few queries show a difference.
 
     Large differences may be so rare that none of n queries shows them. With confidence `level`, their share of the
     queries is at most 1 - (1 - level)^(1 / n).
@@ -245,16 +303,32 @@ def widen_if_sparse(
         estimate: the estimate.
         differences: (n,) known differences of queries in which the runs may differ.
         largest: largest value of the measure, and so of a difference.
-        share: share of such queries among all queries.
+        differs: (n_queries,) whether the runs may differ in each query.
         level: level of the interval.
 
     """
-    n_shown = int((np.abs(differences) > ROUNDING_TOLERANCE).sum())
-    bound = sparse_bound(len(differences), n_shown, largest, share, level)
-    if not bound:
+    n_shown, n_differ = int((np.abs(differences) > ROUNDING_TOLERANCE).sum()), int(differs.sum())
+    is_enough = has_enough_differences(len(differences), n_shown, n_differ)
+    if is_enough and estimate.upper - estimate.lower > ROUNDING_TOLERANCE:
         return estimate
+    share, n = (n_differ / len(differs), len(differences)) if n_differ else (1.0, len(differs))
+    bound = sparse_bound(n, largest, share, level)
+    if is_enough:  # all known differences are equal
+        return replace(estimate, lower=estimate.value - bound, upper=estimate.value + bound)
     lower, upper = min(estimate.lower, -bound), max(estimate.upper, bound)
     return replace(estimate, lower=lower, upper=upper, p=max(estimate.p, 2.0 ** (1 - n_shown)) if n_shown else 1.0)
+
+
+def has_enough_differences(n: float, n_shown: float, n_differ: float) -> bool:
+    """Return whether queries that show a difference are enough for an interval of Student's t.
+
+    Args:
+        n: number of known queries in which the runs may differ.
+        n_shown: number of them that show a difference.
+        n_differ: number of all queries in which the runs may differ.
+
+    """
+    return n_shown >= min(MIN_INFORMATIVE_QUERIES, max(n, 2)) and n_differ >= MIN_INFORMATIVE_QUERIES
 
 
 def widen_if_constant(estimate: ContrastEstimate, values: Floats, largest: float, level: float) -> ContrastEstimate:
@@ -265,7 +339,7 @@ def widen_if_constant(estimate: ContrastEstimate, values: Floats, largest: float
     """
     if np.ptp(values) > ROUNDING_TOLERANCE:
         return estimate
-    share = sparse_bound(len(values), 0, 1.0, 1.0, level)
+    share = sparse_bound(len(values), 1.0, 1.0, level)
     value, top = estimate.value, max(largest, ROUNDING_TOLERANCE)
     return replace(
         estimate,
@@ -274,10 +348,8 @@ def widen_if_constant(estimate: ContrastEstimate, values: Floats, largest: float
     )
 
 
-def sparse_bound(n: float, n_shown: float, largest: float, share: float, level: float) -> float:
-    """Return the largest mean difference that n queries can hide if `n_shown` show one; 0 if enough of them do."""
-    if n_shown >= min(MIN_INFORMATIVE_QUERIES, max(n, 2)):
-        return 0.0
+def sparse_bound(n: float, largest: float, share: float, level: float) -> float:
+    """Return the largest mean difference that n queries can hide which show none, in a share of all queries."""
     return float(share * (1 - (1 - level) ** (1 / max(n, 1))) * max(largest, ROUNDING_TOLERANCE))
 
 
@@ -294,18 +366,23 @@ def left_out_weights(truth: Floats, predicted: Floats, stratum: Integers, n_othe
         n_others: number of queries without experts.
 
     """
-    n = len(truth)
-    weights = np.zeros(n)
-    for left_out in range(n):
-        keep = np.arange(n) != left_out
-        known, guess = (_centered(values[keep], stratum[keep]) for values in (truth, predicted))
-        scale = (known**2).sum(axis=0)
-        has_spread = scale > 0
-        covariance = float(((known * guess).sum(axis=0)[has_spread] / scale[has_spread]).sum())
-        variance = float(((guess**2).sum(axis=0)[has_spread] / scale[has_spread]).sum())
-        if variance > 0:
-            weights[left_out] = np.clip(covariance / ((1 + n / n_others) * variance), 0.0, 1.0)
-    return weights
+    known, guess = (_centered(values, stratum) for values in (truth, predicted))
+    size = np.bincount(stratum)[stratum]
+    own = (size / np.maximum(size - 1, 1))[:, None]
+    # Products around the mean of the other queries: those around the mean of all, less the query's own part.
+    scale, covariance, variance = (
+        products.sum(axis=0) - own * products for products in (known**2, known * guess, guess**2)
+    )
+    has_spread = scale > ROUNDING_TOLERANCE * (known**2).sum(axis=0)
+    relative = np.divide(1.0, scale, out=np.zeros_like(scale), where=has_spread)
+    covariance, variance = (covariance * relative).sum(axis=1), (variance * relative).sum(axis=1)
+    has_variance = variance > ROUNDING_TOLERANCE * variance.max(initial=0.0)
+    slope = np.divide(covariance, variance, out=np.zeros(len(truth)), where=has_variance)
+    # Positive-part shrinkage (James and Stein 1961) by the F statistic of the slope on the other queries.
+    explained = np.divide(slope * covariance, has_spread.sum(axis=1), out=np.zeros(len(truth)), where=has_variance)
+    f = (len(truth) - 2 - len(set(stratum.tolist()))) * explained / np.maximum(1 - explained, ROUNDING_TOLERANCE)
+    shrinkage = np.maximum(1 - SHRINKAGE / np.maximum(f, ROUNDING_TOLERANCE), 0.0)
+    return np.asarray((slope * shrinkage / (1 + len(truth) / n_others)).clip(0.0, 1.0))
 
 
 def _centered(values: Floats, stratum: Integers) -> Floats:

@@ -25,8 +25,6 @@ from crowdrank.estimation.by_query import (
     MIN_INFORMATIVE_QUERIES,
     ROUNDING_TOLERANCE,
     ByQueryEstimator,
-    freedom_of_kurtosis,
-    sample_kurtosis,
     sparse_bound,
 )
 from crowdrank.estimation.forecast import VarianceModel
@@ -54,10 +52,8 @@ class DesignModel:
             documents, and labels of all).
         documents_per_query: number of different first documents of both rankings.
         query_variance: variance of the difference of a query.
-        query_kurtosis: kurtosis of the difference of a query or, by query, of what the labels do not explain.
         shares: (n,) ascending shares of the documents that experts grade.
         grade_variances: (n,) variance of a query that the labels do not explain, at each share.
-        grade_kurtoses: (n,) kurtosis of the error that the draw adds to a query, at each share.
         share_different: share of the queries in which the rankings differ.
         share_shown: share of these queries whose values differ.
         largest: largest value of the measure.
@@ -69,10 +65,8 @@ class DesignModel:
     name: DesignName
     documents_per_query: float
     query_variance: float
-    query_kurtosis: float
     shares: Floats
     grade_variances: Floats
-    grade_kurtoses: Floats
     share_different: float = 1.0
     share_shown: float = 1.0
     largest: float = 1.0
@@ -116,7 +110,7 @@ class DesignModel:
         share, model = self._graded_share(n_queries, n_grades), self._model(n_queries, n_grades)
         if self.name == "document":
             n_different = n_queries * self.share_different
-            return [(n_different, model.error(n_queries, share), self._freedom_of_draw(n_queries, share))]
+            return [(n_different, model.error(n_queries, share), max(min(n_queries, n_grades) - 1.0, 1.0))]
         mean = share * n_queries * self.share_different
         counts = np.array([mean])
         if self.share_different < 1 and share < 1:
@@ -125,16 +119,8 @@ class DesignModel:
         cases = []
         for count in counts.tolist():
             error = VarianceModel(model.query_variance, model.grade_variance * mean / count).error(n_queries, share)
-            cases.append((count, error, freedom_of_kurtosis(self.query_kurtosis, count)))
+            cases.append((count, error, max(count - 1.0, 1.0)))
         return cases
-
-    def _freedom_of_draw(self, n_queries: int, share: float) -> float:
-        sampling = self._interpolate(self.grade_variances, share) * (1 / share - 1)
-        parts = np.array([self.query_variance, sampling])
-        kurtoses = np.array([self.query_kurtosis, self._interpolate(self.grade_kurtoses, share)])
-        total = parts.sum()
-        kurtosis = float(kurtoses @ parts**2 + 6 * parts.prod()) / total**2 if total else 1.0
-        return freedom_of_kurtosis(kurtosis, n_queries)
 
     def _graded_share(self, n_queries: int, n_grades: float) -> float:
         return min(n_grades / (n_queries * self.documents_per_query), 1.0)
@@ -145,7 +131,7 @@ class DesignModel:
     def _bound(self, n_different: float, level: float) -> tuple[float, float]:
         """Return the difference that rare queries can hide, and the probability that too few queries show one."""
         n = round(n_different)
-        bound = sparse_bound(n, 0, self.largest, self.share_different, level)
+        bound = sparse_bound(n, self.largest, self.share_different, level)
         n_enough = min(MIN_INFORMATIVE_QUERIES, max(n, 2))
         return bound, float(bdtr(n_enough - 1, n, self.share_shown)) if n >= n_enough else 1.0
 
@@ -185,16 +171,14 @@ def _query_designs(prepared: PreparedEstimate, contrast: Floats) -> list[DesignM
         name="query",
         documents_per_query=_documents_per_query(prepared),
         query_variance=_variance(truth, share),
-        query_kurtosis=sample_kurtosis(rest),
         shares=np.ones(1),
         grade_variances=np.array([share * float(rest.var(ddof=1))]),
-        grade_kurtoses=np.ones(1),
         share_different=share,
         share_shown=float((np.abs(truth) > ROUNDING_TOLERANCE).mean()),
         largest=float(np.abs(np.concatenate([labels, estimator.experts])).max()),
     )
     variance = np.array([query.query_variance])
-    return [replace(query, name="experts", query_kurtosis=sample_kurtosis(truth), grade_variances=variance), query]
+    return [replace(query, name="experts", grade_variances=variance), query]
 
 
 def _document_design(prepared: PreparedEstimate, contrast: Floats) -> DesignModel:
@@ -220,17 +204,13 @@ def _document_design(prepared: PreparedEstimate, contrast: Floats) -> DesignMode
         variance = _variance(values, share)
     else:
         variance = n_queries * prepared.estimator.estimate(contrast, 0.95).query_error ** 2
-    grade_variances, kurtoses = _draw_errors(
-        error_effects(list(joined.alignments.values()), measure), is_first, sample, residual, n_queries
-    )
+    effects = error_effects(list(joined.alignments.values()), measure)
     return DesignModel(
         name="document",
         documents_per_query=_documents_per_query(prepared),
         query_variance=variance,
-        query_kurtosis=sample_kurtosis(np.append(values, np.zeros(round(len(values) * (1 / share - 1))))),
         shares=DRAW_SHARES,
-        grade_variances=grade_variances,
-        grade_kurtoses=kurtoses,
+        grade_variances=_draw_variances(effects, is_first, sample, residual, n_queries),
         share_different=share,
         largest=float(np.abs(values).max(initial=0.0)) if np.isinf(prepared.limit) else prepared.limit,
     )
@@ -246,10 +226,8 @@ def _document_weights(joined: JoinedRuns, measure: Measure, contrast: Floats) ->
     return contrast @ by_run, np.asarray((by_run > 0).any(axis=0))
 
 
-def _draw_errors(
-    effects: Floats, is_first: Booleans, sample: Sample, residual: Floats, n_queries: int
-) -> tuple[Floats, Floats]:
-    """Return the grade variance and the kurtosis of a query at each of `DRAW_SHARES`, (n_shares,) each.
+def _draw_variances(effects: Floats, is_first: Booleans, sample: Sample, residual: Floats, n_queries: int) -> Floats:
+    """Return the grade variance of a query at each of `DRAW_SHARES`, (n_shares,).
 
     Sums over all documents are estimated from the documents of the pilot by their probabilities.
 
@@ -261,21 +239,16 @@ def _draw_errors(
         n_queries: number of queries.
 
     """
-    variances, kurtoses = np.zeros(len(DRAW_SHARES)), np.full(len(DRAW_SHARES), 3.0)
+    variances = np.zeros(len(DRAW_SHARES))
     zeros, probability = np.zeros(len(effects)), np.ones(len(effects))
     for index, share in enumerate(DRAW_SHARES):
         n_drawn = float(share * is_first.sum())
         probability[is_first] = inclusion_probabilities(effects[is_first], n_drawn, EVEN_DRAW_SHARE)
         own = probability[sample.row]
         squares = residual**2 * (1 - own) / own
-        fourths = residual**4 * (1 - own) * ((1 - own) ** 3 + own**3) / own**3
-        square, fourth = (
-            sum(part * gains.sum() for part, gains in corrected_gains(zeros, sample, values)) / n_queries
-            for values in (squares, fourths)
-        )
+        square = sum(part * gains.sum() for part, gains in corrected_gains(zeros, sample, squares)) / n_queries
         variances[index] = square / (1 / share - 1)
-        kurtoses[index] = 3 + fourth / square**2 if square > 0 else 3.0
-    return variances, kurtoses
+    return variances
 
 
 def _variance(differences: Floats, share: float) -> float:

@@ -328,10 +328,7 @@ def _forecast_answer(prepared: PreparedEstimate, run: str, baseline: str, look: 
 def _result_rows(prepared: PreparedEstimate, baseline: str, level: float, look: Look | None) -> list[dict[str, Any]]:
     level = level if look is None else look.interval_level
     names, n_grades = list(prepared.joined.alignments), prepared.n_expert_grades
-    means = {
-        name: prepared.estimator.estimate(vector, level).clipped(0.0, prepared.limit)
-        for name, vector in zip(names, np.eye(len(names)), strict=True)
-    }
+    means = {name: prepared.mean(name, level) for name in names}
     differences = {name: prepared.difference(name, baseline, level) for name in names}
     p = np.array([float("nan") if name == baseline else differences[name].p for name in names])
     if look is not None:

@@ -238,7 +238,8 @@ def gate(
     check_arguments(runs, LIVE, level, unit)
     prepared = prepare_estimate(runs, labels, expert, measure, unit, random_state, allow_feature_labels)
     difference = prepared.difference(NEW, LIVE, level)
-    decision = decide(difference, margin)
+    is_changed = ~prepared.joined.equal_rankings(prepared.measure)
+    decision = decide(difference, margin) if is_changed.any() else "pass"
     messages = prepared.warnings
     has_labels = prepared.judged[NEW] >= prepared.judged[LIVE] - MAX_JUDGED_GAP
     if decision == "worse" and not has_labels:
@@ -253,7 +254,6 @@ def gate(
         forecast = prepared.forecast(difference, max(difference.value + margin, -difference.value))
     for message in messages:
         warnings.warn(DataWarning(message), stacklevel=2)
-    is_changed = ~prepared.joined.equal_rankings(prepared.measure)
     changed = _changed_queries(prepared, is_changed, runs, n_changed)
     result = summarize(prepared, LIVE, level)
     return GateResult(decision, margin, difference, forecast, result, changed, int(is_changed.sum()), messages)
@@ -265,7 +265,7 @@ def decide(difference: ContrastEstimate, margin: float) -> Decision:
     >>> [decide(ContrastEstimate(0.0, *ends, 1.0, 0.0), 0.01) for ends in ((-0.005, 0.1), (-0.1, -0.02), (-0.1, 0.1))]
     ['pass', 'worse', 'undecided']
     """
-    if difference.lower > -margin or difference.lower == difference.upper == 0:
+    if difference.lower > -margin:
         return "pass"
     return "worse" if difference.upper < 0 else "undecided"
 

@@ -398,7 +398,6 @@ def _scaled_designs(runs: Mapping[str, Any], labels: Any, measure: Measure) -> t
             model,
             documents_per_query=joined.n_first_documents(measure) / n_queries,
             query_variance=share * model.query_variance,
-            query_kurtosis=model.query_kurtosis / (share if model.name == "document" else 1.0),
             grade_variances=share * model.grade_variances,
             share_different=share,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -74,11 +74,18 @@ class PreparedEstimate:
         """Number of expert grades."""
         return 0 if self.joined.sample is None else len(self.joined.sample)
 
+    def mean(self, run: str, level: float) -> ContrastEstimate:
+        """Return the estimate of the mean of a run, within the range of the measure."""
+        return self.estimator.estimate(self._indicator(run), level).clipped(0.0, self.limit)
+
     def difference(self, run: str, baseline: str, level: float) -> ContrastEstimate:
         """Return the estimated difference of a run to the baseline, within the range of the measure."""
-        names, limit = list(self.joined.alignments), self.limit
-        contrast = np.eye(len(names))[names.index(run)] - np.eye(len(names))[names.index(baseline)]
-        return self.estimator.estimate(contrast, level).clipped(-limit, limit)
+        estimate = self.estimator.estimate(self._indicator(run) - self._indicator(baseline), level)
+        return difference_of_means(estimate, self.mean(run, level), self.mean(baseline, level), self.limit)
+
+    def _indicator(self, run: str) -> Floats:
+        names = list(self.joined.alignments)
+        return np.asarray(np.eye(len(names))[names.index(run)])
 
     def forecast(self, difference: ContrastEstimate, half_width: float) -> Forecast:
         """Return what makes the interval of a difference as narrow as wanted."""
@@ -94,6 +101,14 @@ class PreparedEstimate:
     def limit(self) -> float:
         """Largest possible value of the measure."""
         return float("inf") if self.measure.name == "DCG" else 1.0
+
+
+def difference_of_means(
+    difference: ContrastEstimate, mean: ContrastEstimate, baseline_mean: ContrastEstimate, limit: float
+) -> ContrastEstimate:
+    """Return a difference within the range of the measure whose value is the difference of two estimates in range."""
+    difference, value = difference.clipped(-limit, limit), mean.value - baseline_mean.value
+    return replace(difference, value=value, lower=min(difference.lower, value), upper=max(difference.upper, value))
 
 
 def prepare_estimate(

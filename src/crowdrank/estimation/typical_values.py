@@ -27,26 +27,21 @@ class TypicalValues:
 
     Attributes:
         sd: standard deviation of the difference of a query by the experts.
-        kurtosis: kurtosis of the difference.
         documents: number of different first documents of both rankings.
         by_query: (n_labels,) share of the variance that labels do not explain.
         by_document: (n_labels, n_shares) share of the variance that labels do not explain at each share.
-        draw_kurtosis: (n_shares,) kurtosis of the error of a draw at each share, with one label per document.
 
     """
 
     sd: float
-    kurtosis: float
     documents: float
     by_query: Sequence[float]
     by_document: Sequence[Sequence[float]]
-    draw_kurtosis: Sequence[float]
 
 
 TYPICAL: dict[str, TypicalValues] = {
     "nDCG@5": TypicalValues(
         sd=0.247,
-        kurtosis=3.84,
         documents=7.91,
         by_query=(0.927, 0.823, 0.81),
         by_document=(
@@ -54,11 +49,9 @@ TYPICAL: dict[str, TypicalValues] = {
             (0.631, 0.626, 0.604, 0.536, 0.114),
             (0.611, 0.606, 0.585, 0.519, 0.107),
         ),
-        draw_kurtosis=(41.3, 15.2, 6.06, 3.73, 14.7),
     ),
     "nDCG@10": TypicalValues(
         sd=0.209,
-        kurtosis=3.58,
         documents=15.5,
         by_query=(0.902, 0.776, 0.766),
         by_document=(
@@ -66,11 +59,9 @@ TYPICAL: dict[str, TypicalValues] = {
             (0.366, 0.362, 0.347, 0.293, 0.051),
             (0.364, 0.361, 0.346, 0.295, 0.0532),
         ),
-        draw_kurtosis=(27.5, 10.7, 4.91, 3.47, 11.4),
     ),
     "nDCG@20": TypicalValues(
         sd=0.182,
-        kurtosis=3.9,
         documents=29.9,
         by_query=(0.892, 0.759, 0.766),
         by_document=(
@@ -78,11 +69,9 @@ TYPICAL: dict[str, TypicalValues] = {
             (0.236, 0.233, 0.221, 0.176, 0.0287),
             (0.233, 0.23, 0.219, 0.177, 0.0374),
         ),
-        draw_kurtosis=(19, 8, 4.2, 3.32, 8.79),
     ),
     "P@10": TypicalValues(
         sd=0.214,
-        kurtosis=4.11,
         documents=15.5,
         by_query=(0.879, 0.747, 0.837),
         by_document=(
@@ -90,7 +79,6 @@ TYPICAL: dict[str, TypicalValues] = {
             (0.397, 0.395, 0.389, 0.362, 0.0519),
             (0.366, 0.365, 0.359, 0.335, 0.0481),
         ),
-        draw_kurtosis=(15.6, 7.04, 4.04, 3.22, 10.8),
     ),
 }
 """Typical values by measure."""
@@ -101,23 +89,19 @@ def typical_designs(measure: Measure) -> list[DesignModel]:
     values = _typical_values(measure)
     variance = values.sd**2
 
-    def make_model(
-        name: DesignName, shares: Sequence[float], unexplained: Sequence[float], kurtosis: Sequence[float]
-    ) -> DesignModel:
+    def make_model(name: DesignName, shares: Sequence[float], unexplained: Sequence[float]) -> DesignModel:
         return DesignModel(
             name=name,
             documents_per_query=values.documents,
             query_variance=variance,
-            query_kurtosis=values.kurtosis,
             shares=np.array(shares),
             grade_variances=variance * np.array(unexplained),
-            grade_kurtoses=np.array(kurtosis),
         )
 
     return [
-        make_model("experts", [1.0], [1.0], [1.0]),
-        make_model("query", [1.0], [values.by_query[0]], [1.0]),
-        make_model("document", TYPICAL_SHARES, values.by_document[0], values.draw_kurtosis),
+        make_model("experts", [1.0], [1.0]),
+        make_model("query", [1.0], [values.by_query[0]]),
+        make_model("document", TYPICAL_SHARES, values.by_document[0]),
     ]
 
 
