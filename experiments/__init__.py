@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "quality": "whether learned weights of labels grow with the quality of assessors (REMAP's second experiment)",
     "experts": "targets and weights learned from experts, next to the papers' baselines and every control",
     "expert-budget": "run's candidates and its choice with 5 to 100 expert-graded queries",
+    "learned-labels": "what learned labels add to the same ranker by the number of expert queries, and pooled labels",
     "ensemble-members": "further members of run's ensemble: soft pairs, tree features, learned labels on them",
     "distillation": "what is lost when one forest replaces the ranker that run selects",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
@@ -50,6 +51,7 @@ PARTS = (
     "quality",
     "experts",
     "expert-budget",
+    "learned-labels",
     "ensemble-members",
     "distillation",
     "next-label-features",
@@ -60,7 +62,7 @@ PARTS = (
     "overlap",
 )
 """Experiments whose parts can be selected by name (`only`)."""
-KEEPING = ("robustness", "expert-budget", "ensemble-members", "service", "estimate-coverage")
+KEEPING = ("robustness", "expert-budget", "learned-labels", "ensemble-members", "service", "estimate-coverage")
 """Experiments that store fitted models, answers or figures in a folder (`keep`) and can resume."""
 QUICK = ("estimate-coverage",)
 """Experiments that have a smaller form (`quick`)."""
@@ -73,8 +75,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
-    rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
-    next-label-features, settled, service, estimate,
+    rigor, quality, experts, expert-budget, learned-labels, ensemble-members, distillation,
+    next-label, next-label-features, settled, service, estimate,
     estimate-coverage, plan, looks, gate, null-worlds, overlap.
     """
     if name not in EXPERIMENTS:
