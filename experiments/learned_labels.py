@@ -83,7 +83,7 @@ def measure_candidates(
     """Return the test values of all candidates for each budget and draw."""
     outcomes: dict[int, list[Outcome]] = {}
     with stage_cache(keep) as cache:
-        for draw in _draws(name, seeds):
+        for draw in draws_of(name, seeds):
             candidates = [one for one in CANDIDATES if not one.reason_to_skip(draw.data)]
             fits = fit_consensus(draw.data, candidates, cache)
             for budget in _budgets(name, draw, budgets):
@@ -93,17 +93,20 @@ def measure_candidates(
     return outcomes
 
 
-def _draws(name: str, seeds: Sequence[int]) -> Iterator[Draw]:
+def draws_of(name: str, seeds: Sequence[int]) -> Iterator[Draw]:
     """Return a draw per seed, or one per fold of DL20."""
-    if name != "dl20":
-        yield from simulated_draws(name, seeds)
-        return
+    return dl20_draws([DL20_SEED]) if name == "dl20" else simulated_draws(name, seeds)
+
+
+def dl20_draws(seeds: Sequence[int]) -> Iterator[Draw]:
+    """Return a draw of DL20 for each of its folds and each random division into folds."""
     setting = dl20_setting(1)
     data = graded_data(setting.features, setting.crowds[0])
-    fold_of_query = np.random.default_rng(DL20_SEED).permutation(len(data.graded_queries)) % FOLDS
-    for fold in range(min(FOLDS, len(seeds))):
-        test = data.graded_queries[fold_of_query == fold]
-        yield Draw(data, np.setdiff1d(data.graded_queries, test), test, 10 * DL20_SEED + fold, test)
+    for seed in seeds:
+        fold_of_query = np.random.default_rng(seed).permutation(len(data.graded_queries)) % FOLDS
+        for fold in range(FOLDS):
+            test = data.graded_queries[fold_of_query == fold]
+            yield Draw(data, np.setdiff1d(data.graded_queries, test), test, 10 * seed + fold, test)
 
 
 def _budgets(name: str, draw: Draw, budgets: Sequence[int]) -> list[int]:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from crowdrank.errors import UsageError
+from crowdrank.pipeline import candidates
 from crowdrank.pipeline.candidates import BY_NAME, least_squares
 from crowdrank.pipeline.training import CandidateTraining
-from experiments import ensemble_members, label_controls, learned_labels
+from experiments import ensemble_members, label_controls, learned_labels, pointwise_trees
 from experiments import expert_budget as module
 from experiments.expert_budget import Outcome
 from experiments.label_controls import CONTROLS, LEARNED, WEIGHTS, pooled_labels, start_name
@@ -194,3 +195,30 @@ def test_losses_of_learned_labels_are_named() -> None:
     assert "Losses of more than 0.002: none." in start.notes[0]
     assert "linear-gls, 20 queries -0.0500" in pooled.notes[0]
     assert "0 are significantly above 0 and 5 below" in pooled.notes[0]
+
+
+def test_pointwise_trees_are_compared_with_their_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    base = (*FEW, "dawid-skene")
+    monkeypatch.setattr(module, "GENERATED", SIZES)
+    monkeypatch.setattr(pointwise_trees, "BUDGET", 8)
+    monkeypatch.setattr(pointwise_trees, "base_candidates", lambda data: [BY_NAME[name] for name in base])
+    done = pointwise_trees.experiment(only=["generated"], seeds=[0], keep=tmp_path)
+    (table,) = done.tables
+    assert [row["run"] for row in table.rows] == ["+ pointwise (over run)", "pointwise (over dawid-skene)"]
+    gain = table.rows[0]["difference"]
+    assert any(f"it does on {int(gain >= 0.001)} of 1" in sentence for sentence in done.protocol)
+
+
+def test_the_base_of_pointwise_trees_has_no_learned_labels() -> None:
+    (draw,) = module.simulated_draws("generated", [0])
+    names = [one.name for one in pointwise_trees.base_candidates(draw.data)]
+    assert {"majority", "dawid-skene", "gda", "crowd-and-expert", "expert-only"} <= set(names)
+    assert not {*LEARNED, "pointwise"} & set(names)
+
+
+def test_pointwise_trees_have_the_parameters_of_lambdamart(view: Any) -> None:
+    shared = ("n_estimators", "learning_rate", "num_leaves", "min_child_samples", "patience", "validate_by")
+    for has_validation in (False, True):
+        makers = candidates.pointwise_trees, candidates.lambdamart
+        ours, theirs = (make(view, 500, has_validation).get_params() for make in makers)
+        assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
