@@ -214,9 +214,13 @@ class Remapper(FittedEstimator):
         labels, row = with_document_features(labels, table)
         self._require_varying_labels(labels)
         objective = ObjectiveSpec(self.objective, parse_gains(self.gains), self.measure)
+        training = ExpertSet.of(expert, table, ranks=objective.ranks, parameter="expert")
+        validation = None
+        if eval_set is not None:
+            validation = ExpertSet.of(eval_set, table, ranks=objective.ranks, parameter="eval_set")
         experts, self.validation_queries_ = split_experts(
-            ExpertSet.of(expert, table, ranks=objective.ranks, parameter="expert").shuffled(self.random_state),
-            None if eval_set is None else ExpertSet.of(eval_set, table, ranks=objective.ranks, parameter="eval_set"),
+            training.shuffled(self.random_state),
+            validation,
             objective,
             n_folds=self.folds,
             random_state=self.random_state,
