@@ -40,6 +40,8 @@ CACHE_LINE = 8
 """Number of floats in a cache line; rows are padded to a multiple of it."""
 DOCUMENTS_PER_SHARD = 1 << 15
 """Number of documents per shard on an engine."""
+START_SETTINGS = ("tree_features", "ridge")
+"""Settings that least squares before the first step depends on."""
 STANDARD_ERRORS = 2.0
 """Number of standard errors that a gain over the start must exceed."""
 
@@ -83,7 +85,11 @@ class GradientAscent:
     def search(
         self, grids: Mapping[str, Sequence[float]], limits: Mapping[str, GridLimits], report: Report
     ) -> BestStep:
-        """Tune the settings by coordinate search; return the best step, with functions learned from all folds."""
+        """Tune the settings by coordinate search; return the best step.
+
+        The number of trees is chosen before anything is learned, so that a departure from the start does not have to
+        repair trees that harm.
+        """
         n_planned = 1 + sum(len(values) - 1 for values in grids.values())
         best: BestStep | None = None
         run = -1
@@ -100,9 +106,19 @@ class GradientAscent:
                 best = step
             return step.validation
 
+        if len(grids["tree_features"]) > 1:
+            of_start = {name: grids[name] if name in START_SETTINGS else grids[name][:1] for name in grids}
+            n_trees = coordinate_search(of_start, limits, self._start_value)["tree_features"]
+            grids = {**grids, "tree_features": (n_trees,)}
         coordinate_search(grids, limits, evaluate)
         assert best is not None
         return best
+
+    def _start_value(self, settings: Settings) -> float:
+        """Return the measure on the held-out queries before the first step."""
+        experts = self.data.experts
+        score = self._path(settings, experts.folds[0]).scores()
+        return experts.validation.value(score[experts.held_out])
 
     def _ascend(self, settings: Settings, run: int, report: Callable[[int, float], None]) -> BestStep:
         """Ascend on all folds until no step has been better for a while; return the best step, or the first one."""
