@@ -487,7 +487,7 @@ def test_least_squares_is_factored_once_per_ridge_if_only_targets_are_learned(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("cls", REMAPPERS)
 def test_the_measure_on_the_steering_queries_rises_with_the_steps(cls: Any, mode: str) -> None:
-    crowd = {"labels": 3, "spammers": 0.4, "adversaries": 0, "noise": 0.5}
+    crowd: Few = {"labels": 3, "spammers": 0.4, "adversaries": 0, "noise": 0.5}
     world = crowdrank.simulate(queries=150, documents=12, label_grades=2, gold_queries=60, random_state=1, **crowd)
     depth = {"depth": 3} if cls is BoostedRemapper else {}
     remapper = cls(mode, ridge=0.1, learning_rate=0.01, n_iter=40, patience=40, kind="mgbdt", **depth)
@@ -522,7 +522,7 @@ def test_grades_of_a_fold_do_not_steer_what_measures_it(world: Any) -> None:
         data.grade[held_out] = grade[held_out]
         fold = _two_folds(replace(experts, data=data))
         gradients.append(fold.objective.gradient(score[fold.steering]))
-    assert np.array_equal(*gradients)
+    assert np.array_equal(gradients[0], gradients[1])
 
 
 def _two_folds(experts: ExpertSet) -> ExpertFold:
@@ -553,7 +553,7 @@ def test_a_gain_must_exceed_standard_errors(world: Any, labels: LabelFeatures) -
     settings: Few = {"ridge": 0.1, "learning_rate": 0.1, "n_iter": 30}
     always, never, usual = (
         LinearRemapper("T", **settings, **more).fit(labels, world.features, world.gold)
-        for more in ({"standard_errors": 0.0}, {"standard_errors": 100.0}, {})
+        for more in ({"standard_errors": 0.0}, {"standard_errors": 100.0}, Few())
     )
     best = max(always.history_, key=lambda step: step["validation"])
     assert always.best_iteration_ == best["iteration"] > 0
