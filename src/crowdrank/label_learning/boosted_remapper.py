@@ -40,8 +40,9 @@ class BoostedRemapper(Remapper):
     tree explains only a small part of them.
 
     Args:
-        mode, objective, measure, gains, ridge, n_iter, patience, folds, standard_errors, tree_features,
-            kind, start, n_jobs, random_state: as in `LinearRemapper`; the paper starts at `zero`.
+        mode, objective, measure, gains, ridge, n_iter, patience, folds: as in `LinearRemapper`.
+        standard_errors, tree_features, kind, n_jobs, random_state: as in `LinearRemapper`.
+        start: as in `LinearRemapper`; the paper's is `zero`.
         learning_rate: root mean square by which a step changes targets, and weights before the sigmoid; or several.
         depth: depth of the trees. Sequences for `ridge`, `learning_rate` and `depth` are tuned together.
         min_child_samples: minimum number of labels in a leaf.
