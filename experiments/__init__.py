@@ -28,7 +28,9 @@ EXPERIMENTS = {
     "quality": "whether learned weights of labels grow with the quality of assessors (REMAP's second experiment)",
     "experts": "targets and weights learned from experts, next to the papers' baselines and every control",
     "expert-budget": "run's candidates and its choice with 5 to 100 expert-graded queries",
+    "learned-labels": "what learned labels add to the same ranker by the number of expert queries, and pooled labels",
     "ensemble-members": "further members of run's ensemble: soft pairs, tree features, learned labels on them",
+    "pointwise-trees": "pointwise trees on expected grades as a member of run's ensemble",
     "distillation": "what is lost when one forest replaces the ranker that run selects",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
     "next-label-features": "labels that policies save when features predict relevance (DL20, MQ2008), with controls",
@@ -50,7 +52,9 @@ PARTS = (
     "quality",
     "experts",
     "expert-budget",
+    "learned-labels",
     "ensemble-members",
+    "pointwise-trees",
     "distillation",
     "next-label-features",
     "settled",
@@ -60,7 +64,15 @@ PARTS = (
     "overlap",
 )
 """Experiments whose parts can be selected by name (`only`)."""
-KEEPING = ("robustness", "expert-budget", "ensemble-members", "service", "estimate-coverage")
+KEEPING = (
+    "robustness",
+    "expert-budget",
+    "learned-labels",
+    "ensemble-members",
+    "pointwise-trees",
+    "service",
+    "estimate-coverage",
+)
 """Experiments that store fitted models, answers or figures in a folder (`keep`) and can resume."""
 QUICK = ("estimate-coverage",)
 """Experiments that have a smaller form (`quick`)."""
@@ -73,8 +85,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
-    rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
-    next-label-features, settled, service, estimate,
+    rigor, quality, experts, expert-budget, learned-labels, ensemble-members, pointwise-trees,
+    distillation, next-label, next-label-features, settled, service, estimate,
     estimate-coverage, plan, looks, gate, null-worlds, overlap.
     """
     if name not in EXPERIMENTS:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,22 +31,24 @@ from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import ExpertScorer, split_into_folds, train_and_select
-from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.pipeline.training import CandidateTraining
-from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, VALIDATION_SHARE
+from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, MIN_REMAPPER_QUERIES, VALIDATION_SHARE
 from crowdrank.rankers.linear import AUTO_TREES
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.crowd_rankers import dl20_setting
 from experiments.documents import crowd_over, describe_crowd, generated_documents, mq2008
 from experiments.driver import graded_data
+from experiments.label_controls import CONTROLS, describe_controls
 
 MEASURE = "nDCG@10"
 BUDGETS = (5, 10, 20, 50, 100)
 DL20_BUDGETS = (5, 10, 20, 40)
 DL20_MAIN = 10
-SEEDS = tuple(range(10, 15))
-"""Seeds that were not used when the selection of `run` was designed (0 to 6 were)."""
-DL20_REPEATS = 2
+SEEDS = tuple(range(60, 65))
+"""Seeds that were not used before; the selection of `run` and the remappers were designed on others (0 to 44)."""
+DL20_SEEDS = (60, 61)
+"""Seeds of the folds of DL20, the second one only for the main budget."""
 FOLDS = 5
 GENERATED: Mapping[str, Any] = {"queries": 450, "documents": 20, "features": 20}
 CROWD_SHARE, POOL_SHARE = 0.45, 0.25
@@ -132,7 +135,7 @@ def _protocol() -> list[str]:
         "The weights of ensemble-weighted, and the rule that it is selected unless another candidate leads by two "
         "standard errors, were designed on other seeds (0 to 6), but with the test queries of DL20 in view, which has "
         "no others.",
-        "The learning rate and patience of the remappers were set on generated documents with seeds 0 to 2.",
+        *describe_controls(),
     ]
 
 
@@ -153,12 +156,42 @@ def evaluate_selection(
     draw: Draw, budget: int, candidates: Sequence[Candidate], fits: ConsensusFits, cache: StageCache
 ) -> Outcome:
     """Return what `run` selects with a number of expert-graded queries, and the test values of all candidates."""
-    graded = np.random.default_rng(draw.seed).permutation(draw.pool)[:budget]
-    split = split_into_folds(graded, draw.test, draw.settings.folds)
+    split = split_into_folds(budget_queries(draw, budget), draw.test, draw.settings.folds)
     result = train_and_select(CandidateTraining(draw.data, fits, draw.settings, cache), candidates, split)
     scorer = ExpertScorer(draw.data, draw.test, draw.settings)
     values = {name: scorer.values(score) for name, score in result.scores.items()}
     return Outcome(result.chosen, {**values, SELECTED: values[result.chosen]}, draw.test_ids)
+
+
+def control_values(draw: Draw, budget: int, fits: ConsensusFits, cache: StageCache) -> dict[str, Floats]:
+    """Return the test values of the controls of learned labels, trained on all expert queries of the budget."""
+    if budget < MIN_REMAPPER_QUERIES:
+        return {}
+    return candidate_values(draw, budget, CONTROLS, fits, cache)
+
+
+def candidate_values(
+    draw: Draw, budget: int, candidates: Sequence[Candidate], fits: ConsensusFits, cache: StageCache
+) -> dict[str, Floats]:
+    """Return the test values of candidates that are trained on all expert queries of the budget."""
+    training = CandidateTraining(draw.data, fits, draw.settings, cache)
+    view, rows = training.view(draw.test, budget_queries(draw, budget)), draw.data.rows_of(draw.test)
+    scorer = ExpertScorer(draw.data, draw.test, draw.settings)
+
+    def test_values(candidate: Candidate) -> dict[str, Floats]:
+        score = np.full(len(draw.data.query), np.nan)
+        score[rows] = candidate.fit(view).predict(draw.data.matrix(rows), draw.data.query[rows])
+        return {"values": scorer.values(score)}
+
+    return {
+        one.name: cache.arrays("test-values", digest(view.key, one.name, rows), partial(test_values, one))["values"]
+        for one in candidates
+    }
+
+
+def budget_queries(draw: Draw, budget: int) -> Integers:
+    """Return the queries that experts grade within the budget."""
+    return np.random.default_rng(draw.seed).permutation(draw.pool)[:budget]
 
 
 def run_candidates(data: RunData) -> list[Candidate]:
@@ -231,7 +264,9 @@ def simulated_tables(
             fits = fit_consensus(draw.data, candidates, cache)
             for budget in (budget for budget in budgets if budget <= len(draw.pool)):
                 tell(f"{counted(budget, 'expert query')} on {name}, seed {draw.seed}")
-                outcomes[budget].append(evaluate_selection(draw, budget, candidates, fits, cache))
+                outcome = evaluate_selection(draw, budget, candidates, fits, cache)
+                outcome.values.update(control_values(draw, budget, fits, cache))
+                outcomes[budget].append(outcome)
     return budget_tables(name, TITLES[name], outcomes, [simulated_note(seeds)])
 
 
@@ -240,23 +275,24 @@ def dl20_tables(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None,
     setting = dl20_setting(1)
     data = graded_data(setting.features, setting.crowds[0])
     candidates = run_candidates(data)
-    n_repeats = min(DL20_REPEATS, len(seeds))
+    fold_seeds = DL20_SEEDS[: len(seeds)]
     outcomes: dict[int, list[Outcome]] = {}
     with stage_cache(keep) as cache:
         fits = fit_consensus(data, candidates, cache)
         for budget in DL20_BUDGETS if set(budgets) == set(BUDGETS) else budgets:
-            for repeat in range(n_repeats if budget == DL20_MAIN else 1):
-                fold_of_query = np.random.default_rng(repeat).permutation(len(data.graded_queries)) % FOLDS
+            for repeat, seed in enumerate(fold_seeds if budget == DL20_MAIN else fold_seeds[:1]):
+                fold_of_query = np.random.default_rng(seed).permutation(len(data.graded_queries)) % FOLDS
                 for fold in range(FOLDS):
                     tell(f"{counted(budget, 'expert query')} on dl20, repeat {repeat + 1}, fold {fold + 1}")
                     test = data.graded_queries[fold_of_query == fold]
-                    draw = Draw(data, np.setdiff1d(data.graded_queries, test), test, 10 * repeat + fold, test)
+                    draw = Draw(data, np.setdiff1d(data.graded_queries, test), test, 10 * seed + fold, test)
                     outcome = evaluate_selection(draw, budget, candidates, fits, cache)
+                    outcome.values.update(control_values(draw, budget, fits, cache))
                     outcome.values[ALL_EXPERTS] = _all_experts(draw, fits, cache)
                     outcomes.setdefault(budget, []).append(outcome)
     notes = [
         *setting.notes[:2],
-        f"{FOLDS} folds by query, with {DL20_MAIN} expert queries {n_repeats} times ({seeds_text(range(n_repeats))}): "
+        f"{FOLDS} folds by query, with {DL20_MAIN} expert queries {len(fold_seeds)} times ({seeds_text(fold_seeds)}): "
         "one fold is the test set, the LLM labels of the others are for training, and as many of these as the budget "
         f"says are graded by experts. '{ALL_EXPERTS}' is LambdaMART on NIST's grades of all the others.",
     ]
@@ -322,7 +358,8 @@ def selection_row(budget: int, draws: Sequence[Outcome]) -> Row:
 
 def candidate_means(draw: Outcome) -> dict[str, float]:
     """Return the mean test value of every candidate."""
-    return {run: float(values.mean()) for run, values in draw.values.items() if run not in (SELECTED, ALL_EXPERTS)}
+    controls = (SELECTED, ALL_EXPERTS, *(one.name for one in CONTROLS))
+    return {run: float(values.mean()) for run, values in draw.values.items() if run not in controls}
 
 
 def regret(draws: Sequence[Outcome]) -> float:

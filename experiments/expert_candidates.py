@@ -9,18 +9,19 @@ import numpy as np
 
 from crowdrank._typing import Floats, Integers
 from crowdrank.label_learning.gradient_ascent import MODES
+from crowdrank.label_learning.remapped_labels import rescale_labels
 from crowdrank.pipeline.candidates import (
     Candidate,
     consensus_candidate,
     expert_candidate,
     lambdamart,
-    remapped_candidate,
+    pointwise_trees,
 )
 from crowdrank.pipeline.training_view import RemapperKind, TrainingView
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.linear import GLS, RD
 from crowdrank.rankers.ranker import Ranker
-from experiments.rankers import pointwise_trees
+from experiments.label_controls import pooled_candidate
 
 LABELS: Mapping[str, tuple[str, str]] = {
     "majority": ("majority", "grade"),
@@ -35,10 +36,32 @@ GBDTS = tuple(f"gbdt-{name}" for name in LABELS)
 """Pointwise boosted trees on these labels, baselines of REMAP."""
 TREE_RD = "gbdt-rd"
 """Pointwise trees reweighted by deviations, as both papers train RD."""
-CONTROLS = ("gls-average", "expected-grades", "family-mean", "expert-only", "ensemble")
+CONTROLS = (
+    "gls-average",
+    "expected-grades",
+    "family-mean",
+    "expert-only",
+    "ensemble",
+    "pooled-gls",
+    "pooled-gbdt",
+    "pooled-mart",
+)
 REMAPPERS: Mapping[RemapperKind, Mapping[str, Any]] = {
-    "linear": {"kind": "remap", "tree_features": "auto", "learning_rate": (0.01, 0.03, 0.1)},
-    "boosted": {"kind": "mgbdt", "tree_features": "auto", "learning_rate": (0.01, 0.02, 0.04), "depth": (2, 3, 4)},
+    "linear": {
+        "kind": "remap",
+        "tree_features": "auto",
+        "learning_rate": (0.01, 0.03, 0.1),
+        "patience": 15,
+        "standard_errors": 0.0,
+    },
+    "boosted": {
+        "kind": "mgbdt",
+        "tree_features": "auto",
+        "learning_rate": (0.01, 0.02, 0.04),
+        "depth": (2, 3, 4),
+        "patience": 15,
+        "standard_errors": 0.0,
+    },
 }
 """Parameters of remappers: each paper's label features, and the grids that validation selects from together."""
 LEARNED = tuple(f"{kind}-{mode.lower()}" for kind in REMAPPERS for mode in MODES)
@@ -91,6 +114,18 @@ def learned_candidate(kind: RemapperKind, mode: str) -> Candidate:
     return Candidate(f"{kind}-{mode.lower()}", description, fit, ("dawid-skene", "glad"), experts=True, remapper=kind)
 
 
+def transferred_candidate(kind: RemapperKind, mode: str) -> Candidate:
+    """Return LambdaMART on the targets and weights that a remapper learns through least squares."""
+    parameters = remapper_parameters(mode, kind)
+
+    def fit(view: TrainingView) -> Ranker:
+        return view.fit(lambdamart, view.crowd, *rescale_labels(*view.remapped_labels(kind, **parameters)))
+
+    description = f"LambdaMART on labels remapped by {kind} functions, {mode}"
+    name = f"mart-{kind}-{mode.lower()}"
+    return Candidate(name, description, fit, ("dawid-skene", "glad"), experts=True, remapper=kind)
+
+
 EXPERT_ONLY = expert_candidate("expert-only", "LambdaMART on expert grades alone")
 EXPECTED_GRADES = consensus_candidate(
     "expected-grades", "LambdaMART on expected gains by Dawid-Skene", "dawid-skene", "probabilities"
@@ -125,16 +160,8 @@ CANDIDATES = (
     ),
     EXPERT_ONLY,
     Candidate("ensemble", "expert-only and expected-grades", fit_ensemble, ("dawid-skene",), experts=True),
-    *(
-        remapped_candidate(
-            f"mart-{kind}-{mode.lower()}",
-            f"LambdaMART on labels remapped by {kind} functions, {mode}",
-            kind,
-            lambdamart,
-            remapper_parameters(mode, kind),
-        )
-        for kind in REMAPPERS
-        for mode in MODES
-        if "T" in mode
-    ),
+    *(transferred_candidate(kind, mode) for kind in REMAPPERS for mode in MODES if "T" in mode),
+    pooled_candidate("pooled-gls", "least squares on expected grades and expert grades", regression),
+    pooled_candidate("pooled-gbdt", "pointwise trees on expected grades and expert grades", pointwise_trees),
+    pooled_candidate("pooled-mart", "LambdaMART on expected grades and expert grades", lambdamart),
 )

@@ -53,6 +53,7 @@ from experiments.driver import (
 )
 from experiments.expert_candidates import CANDIDATES, regression, remapper_parameters
 from experiments.expert_claims import BACKGROUND, BASELINE, CLAIMS, MAIN, MIN_GAIN, claim_tables, describe_headline
+from experiments.label_controls import pooled_weights
 
 MEASURES = ("DCG@1", "DCG@5", "DCG@10")
 TREE_COUNTS = (0, 50, 100, 200, 300, 400)
@@ -181,16 +182,19 @@ def _protocol(tables: Sequence[Table], n_candidates: int) -> list[str]:
         "labels. gbdt-rd is pointwise trees, as in the papers, and rd least squares, reweighted by deviations on "
         "single labels.",
         "linear-* and boosted-* are least squares with the targets (t), weights (w) or both learned by REMAP's linear "
-        "functions (its 29 label features, each for every grade) and by MGBDT's trees (its 13).",
+        "functions (its 29 label features, each for every grade) and by MGBDT's trees (its 13). Learned targets start "
+        "at Dawid-Skene's expected grades; the best step on the validation queries is taken.",
         "Controls: gls-average is least squares with the same features and ridges on averages; expected-grades is "
         "LambdaMART on Dawid-Skene's probabilities of grades; family-mean is LambdaMART on the mean of family means "
         "(if there are families); expert-only is LambdaMART on the expert grades for training; ensemble is expert-only "
-        "and expected-grades; mart-* are LambdaMART on learned targets and weights.",
+        "and expected-grades; pooled-gls, pooled-gbdt and pooled-mart are least squares, pointwise trees and "
+        "LambdaMART on expected grades with the expert grades for training appended, whose weight "
+        f"({pooled_weights()}) is selected; mart-* are LambdaMART on learned targets and weights.",
         f"All choices are made by {MAIN} on the expert grades for validation, never on the test set: early stopping, "
-        "RD's delta, ensemble weights, the ridge of every least squares, learned or not, and the number of trees among "
-        f"its features ({trees}; pointwise trees of 8 leaves fitted to the same labels, for learned labels to the "
-        "average, with in-sample outputs as in the papers). Grids of ridges and of delta extend themselves if the "
-        "best value is at an end.",
+        "RD's delta, ensemble weights, the weight of pooled expert grades, the ridge of every least squares, learned "
+        f"or not, and the number of trees among its features ({trees}; pointwise trees of 8 leaves fitted to the same "
+        "labels, for learned labels to the average, with in-sample outputs as in the papers). Grids of ridges and of "
+        "delta extend themselves if the best value is at an end.",
         "The learning rate of remappers (and the depth of MGBDT's trees) is selected together with the ridge and the "
         "number of trees, one parameter at a time until none improves. Remappers have a patience of 15 steps and are "
         "fitted to at most 5 labels per document; everything else has its default. No consensus model and no label "

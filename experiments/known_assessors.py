@@ -31,6 +31,8 @@ MIN_MONOTONE = 4
 """Minimum number of monotone splits of the generated documents."""
 ASSESSORS = 40
 RIDGES = (0.1, 1.0)
+PARAMETERS: Mapping[str, Any] = {"ridge": RIDGES, "tree_features": 0, "patience": 30, "standard_errors": 0.0}
+"""Parameters of the remappers: the best step is taken, as in the papers."""
 REMAPPERS: Mapping[str, Callable[..., Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
 
 
@@ -131,7 +133,7 @@ class KnownAssessors(ABC):
         label_features = LabelFeatures.of(table, self.columns(label, own, levels))
         parts = (source.features.take(rows) for rows in (for_gradients, for_stopping))
         expert, held_out = ((part, part.grade, part.query) for part in parts)
-        settings: dict[str, Any] = {"ridge": RIDGES, "tree_features": 0, "random_state": seed, **options}
+        settings: dict[str, Any] = {**PARAMETERS, "random_state": seed, **options}
         remapper = cls(self.mode, **settings).fit(label_features, source.features, expert, eval_set=held_out)
         learned = np.array([self.read(remapper, label, own, level) for level in levels])
         values = {f"{self.quality} {level:g}": float(value) for level, value in zip(levels, learned, strict=True)}
@@ -274,8 +276,8 @@ def protocol(design: KnownAssessors, seeds: Sequence[int]) -> list[str]:
         f"document has one label, as in the paper, by one of {ASSESSORS} assessors drawn evenly; each level has as "
         "many assessors.",
         "The remapper maximizes DCG@10 by LambdaRank gradients (gains 15, 7, 3, 1, 0 for grades 4 to 0); the ridge "
-        f"({ridges}) and the number of steps are the best ones on the queries for early stopping; all other "
-        "parameters have their defaults.",
+        f"({ridges}) and the number of steps are the best ones on the queries for early stopping, also if the gain is "
+        "not significant (standard_errors 0), with a patience of 30 steps; all other parameters have their defaults.",
         "linear is REMAP, boosted is MGBDT; there are no significance tests, only splits.",
         "Monotone means that the learned value is higher at every level than at the level below. How much targets "
         "matter depends on the documents: if the features predict all grades equally well and there are many "

@@ -17,12 +17,11 @@ from crowdrank.pipeline.candidates import (
     expert_candidate,
     lambdamart,
     least_squares,
+    pointwise_trees,
     tree_feature_least_squares,
-    tree_parameters,
 )
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.training_view import TrainingView
-from crowdrank.rankers.boosting import PointwiseGBDT
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.linear import RD
 from crowdrank.rankers.network import LambdaRankNet
@@ -91,13 +90,6 @@ def given_labels(setting: Setting, candidates: Sequence[Candidate], *, tell: Tel
 
 
 # Rankers.
-
-
-def pointwise_trees(view: TrainingView, n_rows: int, has_validation: bool) -> PointwiseGBDT:
-    """Return unfitted boosted regression trees."""
-    parameters = tree_parameters(view, n_rows, has_validation)
-    parameters.pop("truncation", None)
-    return PointwiseGBDT(**parameters)
 
 
 def reweighted_regression(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:

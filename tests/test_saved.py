@@ -236,8 +236,8 @@ def test_trees_of_a_remapper_are_checked(tmp_path: Path) -> None:
     remapper.fit(world.judgments, world.features, world.gold).save(folder)
 
     def change() -> None:
-        text = (folder / "target.txt").read_text()
-        (folder / "target.txt").write_text(text.replace("split_feature=", "split_feature=9"))
+        text = (folder / "target-0.txt").read_text()
+        (folder / "target-0.txt").write_text(text.replace("split_feature=", "split_feature=9"))
 
     sealed(folder, change)
     with pytest.raises(InputError, match="remapper: it is not a saved remapper"):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from crowdrank.errors import UsageError
-from crowdrank.pipeline.candidates import BY_NAME
-from experiments import ensemble_members
+from crowdrank.pipeline import candidates
+from crowdrank.pipeline.candidates import BY_NAME, least_squares
+from crowdrank.pipeline.training import CandidateTraining
+from experiments import ensemble_members, label_controls, learned_labels, pointwise_trees
 from experiments import expert_budget as module
 from experiments.expert_budget import Outcome
+from experiments.label_controls import CONTROLS, LEARNED, WEIGHTS, pooled_labels, start_name
 
 FEW = ("majority", "average", "expert-only")
 
@@ -29,6 +33,9 @@ def test_every_run_has_a_figure_for_every_budget(small: Any) -> None:
     means, choice = small.tables
     runs = [row["run"] for row in means.rows]
     assert {*FEW, "ensemble-all", "ensemble-crowd", module.SELECTED} <= set(runs)
+    controls = {one.name for one in CONTROLS}
+    assert controls == {"pooled-gls", "pooled-trees", "pooled-mart", *(start_name(name) for name in LEARNED)}
+    assert controls <= set(runs)
     for row in means.rows:
         assert 0 < row["6 queries"] < 1
         assert 0 < row["10 queries"] < 1
@@ -109,3 +116,109 @@ def test_unknown_settings_are_refused() -> None:
     for one in (module, ensemble_members):
         with pytest.raises(UsageError, match="--methods"):
             one.experiment(["average"])
+
+
+# Learned labels and their controls.
+
+SIZES = {"queries": 60, "documents": 8, "features": 5}
+
+
+@pytest.fixture(scope="module")
+def view() -> Any:
+    with pytest.MonkeyPatch.context() as patch, module.stage_cache() as cache:
+        patch.setattr(module, "GENERATED", SIZES)
+        (draw,) = module.simulated_draws("generated", [0])
+        fits = module.fit_consensus(draw.data, learned_labels.CANDIDATES, cache)
+        training = CandidateTraining(draw.data, fits, draw.settings, cache)
+        yield training.view(draw.test, module.budget_queries(draw, 8))
+
+
+def test_pooled_labels_are_the_consensus_and_the_expert_grades(view: Any) -> None:
+    rows, y, weight = pooled_labels(view, 3.0)
+    n = len(view.crowd)
+    assert rows.tolist() == [*view.crowd, *view.experts]
+    np.testing.assert_array_equal(y[n:], view.data.expert[view.experts])
+    expected = view.fits.labels("dawid-skene", "expected-grade")[view.crowd]  # of grades 0 to 4, like the experts'
+    np.testing.assert_allclose(y[:n], expected)
+    assert weight.tolist() == [1.0] * n + [3.0] * len(view.experts)
+    assert len(pooled_labels(view, 0.0)[0]) == n
+
+
+def test_the_weight_of_pooled_grades_is_chosen_out_of_fold(view: Any) -> None:
+    """No ranker that measures a weight on a fold is trained on its grades."""
+    trained: list[set[int]] = []
+
+    def record(view: Any, *labels: Any) -> Any:
+        trained.append(set(view.data.query[view.experts].tolist()))
+        return view.fit(least_squares, *labels)
+
+    queries = set(view.data.query[view.experts].tolist())
+    assert label_controls._rotated_weight(view, record) in WEIGHTS
+    folds = [queries - seen for seen in trained]
+    assert len(trained) == len(WEIGHTS) * label_controls.FOLDS
+    assert all(folds)
+    assert set.union(*folds[: label_controls.FOLDS]) == queries
+
+
+def test_the_start_is_the_ranker_before_learning(view: Any) -> None:
+    start = next(one for one in CONTROLS if one.name == start_name("linear-gls"))
+    remapper = view.remapper("linear", n_iter=0)
+    expected = remapper.label_features_.expected if hasattr(remapper, "label_features_") else remapper.targets_
+    np.testing.assert_allclose(remapper.targets_, expected)
+    scores = start.fit(view).predict(view.data.features)
+    assert np.corrcoef(scores, remapper.ranker_.predict(view.data.features))[0, 1] > 0.999
+
+
+def test_learned_labels_are_compared_with_start_and_pooled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "GENERATED", SIZES)
+    done = learned_labels.experiment(only=["generated"], seeds=[0], budgets=[8], keep=tmp_path)
+    means, start, pooled = done.tables
+    assert [table.name for table in done.tables] == ["generated", "generated-start", "generated-pooled"]
+    value = {row["run"]: row["8 queries"] for row in means.rows}
+    for table, others in ((start, {name: start_name(name) for name in LEARNED}), (pooled, LEARNED)):
+        assert len(table.rows) == len(LEARNED)
+        for row in table.rows:
+            run = row["run"].split(",")[0]
+            assert row["difference"] == pytest.approx(value[run] - value[others[run]])
+            assert row["lower"] <= row["difference"] <= row["upper"]
+    again = learned_labels.experiment(only=["generated"], seeds=[0], budgets=[8], keep=tmp_path)
+    assert again.tables[0].rows == means.rows
+    with pytest.raises(UsageError):
+        learned_labels.experiment(methods=["gls"])
+
+
+def test_losses_of_learned_labels_are_named() -> None:
+    values = np.linspace(0.2, 0.8, 30)
+    runs = {run: values + (0.05 if run in LEARNED.values() else 0.0) for run in (*LEARNED, *LEARNED.values())}
+    starts = {start_name(run): values for run in LEARNED}
+    start, pooled = learned_labels.gain_tables("mq2008", {20: [Outcome("", {**runs, **starts}, np.arange(30))]})
+    assert "Losses of more than 0.002: none." in start.notes[0]
+    assert "linear-gls, 20 queries -0.0500" in pooled.notes[0]
+    assert "0 are significantly above 0 and 5 below" in pooled.notes[0]
+
+
+def test_pointwise_trees_are_compared_with_their_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    base = (*FEW, "dawid-skene")
+    monkeypatch.setattr(module, "GENERATED", SIZES)
+    monkeypatch.setattr(pointwise_trees, "BUDGET", 8)
+    monkeypatch.setattr(pointwise_trees, "base_candidates", lambda data: [BY_NAME[name] for name in base])
+    done = pointwise_trees.experiment(only=["generated"], seeds=[0], keep=tmp_path)
+    (table,) = done.tables
+    assert [row["run"] for row in table.rows] == ["+ pointwise (over run)", "pointwise (over dawid-skene)"]
+    gain = table.rows[0]["difference"]
+    assert any(f"it does on {int(gain >= 0.001)} of 1" in sentence for sentence in done.protocol)
+
+
+def test_the_base_of_pointwise_trees_has_no_learned_labels() -> None:
+    (draw,) = module.simulated_draws("generated", [0])
+    names = [one.name for one in pointwise_trees.base_candidates(draw.data)]
+    assert {"majority", "dawid-skene", "gda", "crowd-and-expert", "expert-only"} <= set(names)
+    assert not {*LEARNED, "pointwise"} & set(names)
+
+
+def test_pointwise_trees_have_the_parameters_of_lambdamart(view: Any) -> None:
+    shared = ("n_estimators", "learning_rate", "num_leaves", "min_child_samples", "patience", "validate_by")
+    for has_validation in (False, True):
+        makers = candidates.pointwise_trees, candidates.lambdamart
+        ours, theirs = (make(view, 500, has_validation).get_params() for make in makers)
+        assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}

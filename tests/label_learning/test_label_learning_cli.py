@@ -47,7 +47,7 @@ def test_from_expert_grades_to_a_ranker_on_new_labels(world: Path, run: Run, tmp
     assert summary["remapper"] == remapper
     assert summary["parameters"]["tree_features"] == 5
     assert summary["validation"] >= summary["validation_at_start"]
-    assert len(summary["validation_query_ids"]) == 9
+    assert len(summary["validation_query_ids"]) == 30
     other = world.parent / "other"
     done = run(
         "remap", "apply", "remapper", other / "judgments.csv", "-o", "labels.csv", "--documents", "documents.csv"

@@ -67,8 +67,8 @@ def test_a_gradient_without_splits_adds_nothing(gradient: Any) -> None:
 
 
 def test_no_trees_leave_the_start() -> None:
-    nothing = TreeSum.from_text(None, 2)
-    target, weight = LearnedTrees(nothing, nothing).apply(np.zeros((3, 2)), np.arange(3.0))
+    nothing = TreeSum.from_text("", 2)
+    target, weight = LearnedTrees((nothing,), (nothing,)).apply(np.zeros((3, 2)), np.arange(3.0))
     assert (target == np.arange(3)).all()
     assert (weight == 0.5).all()
     assert (nothing.importances(2) == 0).all()

@@ -400,7 +400,7 @@ def candidate_names(data: RunData, **options: Any) -> set[str]:
 def test_thorough_runs_train_slow_candidates(world: World) -> None:
     data = build_run_data(world.judgments, world.features, world.gold)
     slow = {candidate.name for candidate in CANDIDATES if candidate.thorough}
-    assert slow == {"gda-pw-mart", "soft-pairs", "gls-trees", "remap-trees"}
+    assert slow == {"gda-pw-mart", "soft-pairs", "pointwise", "gls-trees", "remap-trees"}
     assert not slow & candidate_names(data)
     assert candidate_names(data, thorough=True) == candidate_names(data) | slow
     named, _ = choose_candidates(data, ["majority", "gda-pw-mart"])

@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import crowdrank
 from crowdrank.errors import UsageError
+from crowdrank.label_learning.remapped_labels import rescale_labels
 from crowdrank.pipeline import training_view
-from crowdrank.pipeline.candidates import BY_NAME, TREE_FEATURES, Candidate, choose_candidates
+from crowdrank.pipeline.candidates import BY_NAME, TREE_FEATURES, Candidate, choose_candidates, lambdamart
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.dry_run import count_fits
 from crowdrank.pipeline.ensembles import CROWD, EXPERT, WEIGHTED
@@ -32,7 +33,7 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training import CandidateTraining
-from crowdrank.pipeline.training_view import RemapperKind
+from crowdrank.pipeline.training_view import RemapperKind, TrainingView
 from crowdrank.rankers.ensemble import EQUAL_WEIGHT_PRIOR_QUERIES, shrunk_weights
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import AUTO_TREES, GLS
@@ -206,6 +207,22 @@ def test_least_squares_on_remapped_labels_has_the_trees_of_the_remapper(world: W
     assert ranker.tree_features_ is own.tree_features_
     assert len(ranker.coef_) == data.features.matrix.shape[1] + 5
     assert np.corrcoef(ranker.predict(data.features), own.predict(data.features))[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("factor", [1.0, -1.0])
+def test_forest_is_trained_on_learned_labels_only_if_they_are_better(
+    world: World, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    data, settings = data_of(world), RunSettings(linear={"n_iter": 2, "ridge": 0.1}, trees=TREES)
+    view = training_on(data, settings).view(*split_expert_queries(data.graded_queries, settings).without())
+    truth = factor * np.nan_to_num(data.expert, nan=0.0)[view.crowd]  # the best or the worst labels
+    monkeypatch.setattr(TrainingView, "remapped_labels", lambda *_, **__: (truth, np.ones(len(truth))))
+    start = view.starting_labels("linear")
+    assert np.allclose(start[1], 0.5 * data.n_labels[view.crowd])
+    expected = rescale_labels(truth, np.ones(len(truth))) if factor > 0 else rescale_labels(*start)
+    ranker = BY_NAME["linear-remap"].fit(view)
+    alone = view.fit(lambdamart, view.crowd, *expected)
+    assert np.array_equal(ranker.predict(data.features), alone.predict(data.features))
 
 
 def test_number_of_trees_is_chosen_if_there_are_validation_queries(

@@ -60,8 +60,8 @@ def remap_fit(
 ) -> None:
     """Learn from expert grades which target and weight a label should have in training.
 
-    The expert-graded documents need features but no judgments. A share of their queries (-s validation=0.3) is used for
-    validation.
+    The expert-graded documents need features but no judgments. Their queries are divided into folds (-s folds=3):
+    each is ranked by what the others steer, and all of them choose the parameters and the number of steps.
 
     Examples:
         crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -o remapper

@@ -9,14 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crowdrank._typing import Floats
-from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
-from crowdrank.errors import UsageError
-from crowdrank.label_learning.gradient_ascent import GridLimits, LabelFunctions, LearnedFunctions, Settings, sigmoid
+from crowdrank.constraints import Constraints, Number, SequenceOf
+from crowdrank.label_learning.gradient_ascent import (
+    STANDARD_ERRORS,
+    GridLimits,
+    LabelFunctions,
+    LearnedFunctions,
+    Settings,
+    sigmoid,
+)
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.objectives import Loss
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.boosting import check_trees, import_lightgbm, tree_importances
-from crowdrank.rankers.ranker import SavedState
+from crowdrank.rankers.ranker import SavedState, divide_by_sum
 
 MAX_BINS = 255
 """Maximum number of bins of a label feature."""
@@ -37,12 +43,10 @@ class BoostedRemapper(Remapper):
     Learning (ICML).
 
     Args:
-        mode, objective, measure, gains, ridge, n_iter, patience, validation, tree_features, kind, n_jobs, random_state:
-            as in `LinearRemapper`.
+        mode, objective, measure, gains, ridge, n_iter, patience, folds: as in `LinearRemapper`.
+        standard_errors, tree_features, kind, n_jobs, random_state: as in `LinearRemapper`.
+        start: as in `LinearRemapper`; the paper's is `zero`.
         learning_rate: root mean square by which a step changes targets, and weights before the sigmoid; or several.
-        start: targets before the first step: the `label` (from 0 to 1; the default if only weights are learned), the
-            expected grade under Dawid-Skene (`consensus`; the default otherwise), or 0, as in the paper (`zero`; not
-            for mode `W`).
         depth: depth of the trees. Sequences for `ridge`, `learning_rate` and `depth` are tuned together.
         min_child_samples: minimum number of labels in a leaf.
         bins: maximum number of bins of each label feature.
@@ -60,7 +64,6 @@ class BoostedRemapper(Remapper):
         "depth": GridLimits(1, MAX_DEPTH, geometric=False),
     }
     _parameter_constraints: ClassVar[Constraints] = {
-        "start": [OneOf("label", "consensus", "zero"), None],
         "depth": [Number(1, MAX_DEPTH, integer=True), SequenceOf(Number(1, MAX_DEPTH, integer=True))],
         "min_child_samples": [Number(1, integer=True)],
         "bins": [Number(2, MAX_BINS, integer=True)],
@@ -76,8 +79,9 @@ class BoostedRemapper(Remapper):
         ridge: float | Sequence[float] = (0.01, 0.1, 1.0),
         n_iter: int = 150,
         learning_rate: float | Sequence[float] = (0.01, 0.02, 0.04),
-        patience: int = 30,
-        validation: float = 0.3,
+        patience: int = 20,
+        folds: int = 3,
+        standard_errors: float = STANDARD_ERRORS,
         tree_features: int | str = "auto",
         kind: str = "all",
         start: str | None = None,
@@ -96,22 +100,17 @@ class BoostedRemapper(Remapper):
             n_iter=n_iter,
             learning_rate=learning_rate,
             patience=patience,
-            validation=validation,
+            folds=folds,
+            standard_errors=standard_errors,
             tree_features=tree_features,
             kind=kind,
+            start=start,
             n_jobs=n_jobs,
             random_state=random_state,
         )
-        self.start = start
         self.depth = depth
         self.min_child_samples = min_child_samples
         self.bins = bins
-
-    def _start(self, labels: LabelFeatures) -> Floats:
-        start = self.start or ("label" if self.mode == "W" else "consensus")
-        if start == "zero":
-            return np.zeros(len(labels))
-        return labels.start if start == "label" else labels.expected
 
     def _prepare(self, labels: LabelFeatures) -> Any:
         return binned_dataset(labels.matrix, self.bins)
@@ -125,15 +124,11 @@ class BoostedRemapper(Remapper):
 
     def _restore(self, state: SavedState) -> LearnedTrees:
         n = len(self.feature_names_in_)
-        target, weight = (TreeSum.from_text(state.texts.get(role), n) for role in ROLES)
-        return LearnedTrees(target, weight)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.mode == "W" and self.start == "zero":
-            raise UsageError(
-                "must not be 'zero' if mode is 'W', which weights targets that are all 0", parameter="start"
-            )
+        sums = []
+        for role in ROLES:
+            names = sorted(name for name in state.texts if name.startswith(f"{role}-"))
+            sums.append(tuple(TreeSum.from_text(state.texts[name], n) for name in names))
+        return LearnedTrees(*sums)
 
 
 def binned_dataset(matrix: Floats, max_bins: int) -> Any:
@@ -219,9 +214,9 @@ class TreeSum:
     n_trees: int
 
     @classmethod
-    def from_text(cls, text: str | None, n_features: int) -> TreeSum:
-        """Create the sum from LightGBM's text; raise ValueError if the text is invalid."""
-        if text is None:
+    def from_text(cls, text: str, n_features: int) -> TreeSum:
+        """Create the sum from LightGBM's text, empty without trees; raise ValueError if the text is invalid."""
+        if not text:
             return cls(None, 0)
         n_trees = check_trees(text, n_features)  # LightGBM itself would crash on some invalid texts
         lightgbm = import_lightgbm()
@@ -232,7 +227,9 @@ class TreeSum:
 
     @property
     def text(self) -> str:
-        """The trees as LightGBM's text."""
+        """The trees as LightGBM's text, empty without trees."""
+        if not self.n_trees:
+            return ""
         return str(self.booster.model_to_string(num_iteration=self.n_trees))
 
     def predict(self, matrix: Floats) -> Floats:
@@ -280,25 +277,50 @@ class BoostedFunctions(LabelFunctions):
 
     def snapshot(self) -> LearnedTrees:
         """Return the functions as they are now."""
-        return LearnedTrees(self.target_trees.snapshot(), self.weight_trees.snapshot())
+        return LearnedTrees((self.target_trees.snapshot(),), (self.weight_trees.snapshot(),))
 
 
 @dataclass(frozen=True)
 class LearnedTrees(LearnedFunctions):
-    """Sums of trees for targets (added to the start) and for weights (before the sigmoid)."""
+    """Means of sums of trees for targets (added to the start) and for weights (before the sigmoid).
 
-    target: TreeSum
-    weight: TreeSum
+    Attributes:
+        target, weight: a sum of trees per fold that steered the functions; none if nothing was learned.
+
+    """
+
+    target: tuple[TreeSum, ...]
+    weight: tuple[TreeSum, ...]
 
     def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
         """Return targets and weights."""
-        return start + self.target.predict(matrix), sigmoid(self.weight.predict(matrix))
+        target, raw_weight = (
+            sum((trees.predict(matrix) for trees in sums), np.zeros(len(matrix))) / max(1, len(sums))
+            for sums in (self.target, self.weight)
+        )
+        return start + target, sigmoid(raw_weight)
+
+    @classmethod
+    def mean(cls, functions: Sequence[LearnedTrees]) -> LearnedTrees:
+        """Return the mean of functions that were learned alike."""
+        return cls(*(tuple(trees for one in functions for trees in getattr(one, role)) for role in ROLES))
 
     def importances(self, n_features: int) -> tuple[Floats, Floats]:
         """Return the importance of each feature for the target and for the weight."""
-        return self.target.importances(n_features), self.weight.importances(n_features)
+        target, weight = (
+            divide_by_sum(sum((trees.importances(n_features) for trees in sums), np.zeros(n_features)))
+            for sums in (self.target, self.weight)
+        )
+        return target, weight
 
     def state(self) -> SavedState:
         """Return the trees as LightGBM's text."""
-        sums = zip(ROLES, (self.target, self.weight), strict=True)
-        return SavedState(texts={role: trees.text for role, trees in sums if trees.n_trees})
+        sums = {role: getattr(self, role) for role in ROLES}
+        return SavedState(
+            texts={
+                f"{role}-{number}": one.text
+                for role, trees in sums.items()
+                if any(one.n_trees for one in trees)
+                for number, one in enumerate(trees)
+            }
+        )

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
@@ -19,11 +19,13 @@ from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.engine.passes import Engine
 from crowdrank.errors import DataWarning, Fix, InputError, shown
 from crowdrank.label_learning import objectives
+from crowdrank.label_learning.expert_folds import ExpertFold, ExpertRows
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.objectives import Objective, ObjectiveSpec
+from crowdrank.label_learning.objectives import ObjectiveSpec
+from crowdrank.label_learning.remapped_labels import RemappedLabels
 from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.ranker import SavedState
-from crowdrank.rankers.training_data import NamedMatrix, RankingData, Standardizer
+from crowdrank.rankers.training_data import NamedMatrix, Standardizer
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features
 
@@ -38,20 +40,29 @@ CACHE_LINE = 8
 """Number of floats in a cache line; rows are padded to a multiple of it."""
 DOCUMENTS_PER_SHARD = 1 << 15
 """Number of documents per shard on an engine."""
+STANDARD_ERRORS = 2.0
+"""Number of standard errors that a gain over the start must exceed."""
 
 
 class GradientAscent:
-    """Runs of gradient ascent with several settings, of which the validation queries choose the best step.
+    """Runs of gradient ascent with several settings, compared on expert-graded queries that did not steer them.
+
+    A run ascends once per fold, side by side: the rows of a fold are ranked by the functions that the other folds
+    steer. Its best step is the one with the highest measure on all these rows, or its start if the gain over the start
+    does not exceed some standard errors over queries, so that few queries leave the functions where they start. The
+    learned functions are the mean over the folds after the best step of all runs.
 
     Args:
         data: documents with labels and expert grades.
         start: function from settings to the functions before the first step.
         learns_weights: whether the weights are learned; otherwise their gradient is not needed.
         n_iter: maximum number of steps of a run.
-        patience: number of steps without a higher validation measure after which a run stops.
+        patience: number of steps without a better one after which a run stops.
+        standard_errors: number of standard errors over queries that the gain over the start must exceed.
 
     Attributes:
-        history: a dict for each step: the settings, run, mu, iteration, training, validation.
+        history: a dict for each step: the settings, run, mu, iteration, training and validation measure, lower_bound
+            (mean gain over the start of the run minus the standard errors).
 
     """
 
@@ -63,15 +74,16 @@ class GradientAscent:
         learns_weights: bool,
         n_iter: int,
         patience: int,
+        standard_errors: float,
     ) -> None:
         self.data, self.start, self.learns_weights = data, start, learns_weights
-        self.n_iter, self.patience = n_iter, patience
+        self.n_iter, self.patience, self.standard_errors = n_iter, patience, standard_errors
         self.history: list[dict[str, float]] = []
 
     def search(
         self, grids: Mapping[str, Sequence[float]], limits: Mapping[str, GridLimits], report: Report
     ) -> BestStep:
-        """Tune the settings by coordinate search; return the step with the highest validation measure."""
+        """Tune the settings by coordinate search; return the best step."""
         n_planned = 1 + sum(len(values) - 1 for values in grids.values())
         best: BestStep | None = None
         run = -1
@@ -93,26 +105,91 @@ class GradientAscent:
         return best
 
     def _ascend(self, settings: Settings, run: int, report: Callable[[int, float], None]) -> BestStep:
-        """Run gradient ascent until the validation measure stops rising; return the best step."""
-        functions, n_trees = self.start(settings), int(settings["tree_features"])
-        regression = self.data.regression(n_trees)
-        (V, training), (V_validation, validation) = self.data.experts(n_trees)
-        mu = settings["ridge"] * float(functions.weight.sum())
+        """Ascend on all folds until no step has been better for a while; return the best step, or the first one."""
+        experts = self.data.experts
+        paths = [self._path(settings, fold) for fold in experts.folds]
+        score, start = np.empty(len(experts.features)), np.empty(0)
+        first: BestStep | None = None
         best: BestStep | None = None
+        best_bound = 0.0
         for iteration in range(self.n_iter + 1):
-            coefficients = regression.solve(functions.target, functions.weight, mu)
-            score, value = regression.predict(V), validation.value(regression.predict(V_validation))
-            step = {"run": run, "mu": mu, "iteration": iteration, "training": training.value(score)}
-            self.history.append({**settings, **step, "validation": value})
+            training, learned = [], []
+            for path in paths:
+                found = path.scores()
+                score[path.fold.held_out] = found[path.fold.held_out]
+                training.append(path.fold.objective.value(found[path.fold.steering]))
+                learned.append(path.functions.snapshot())
+                if iteration < self.n_iter:
+                    path.step(found)
+            values = experts.validation.values(score[experts.held_out])
+            start = values if iteration == 0 else start
+            value, bound = float(values.mean()), gain_bound(values - start, self.standard_errors)
+            step = {"run": run, "mu": paths[0].mu, "iteration": iteration, "training": float(np.mean(training))}
+            self.history.append({**settings, **step, "validation": value, "lower_bound": bound})
             if best is None or value > best.validation:
-                best = BestStep(value, iteration, mu, settings, functions.snapshot(), coefficients)
+                best, best_bound = BestStep(value, iteration, paths[0].mu, settings, learned), bound
+            first = best if first is None else first
             report(iteration, value)
-            if iteration == self.n_iter or iteration - best.iteration >= self.patience:
+            if iteration - best.iteration >= self.patience:
                 break
-            gradients = regression.gradients(V, training.gradient(score), with_weight_gradient=self.learns_weights)
-            functions.step(*gradients, settings["learning_rate"])
         assert best is not None
-        return best
+        assert first is not None
+        return best if best_bound > 0 else first
+
+    def _path(self, settings: Settings, fold: ExpertFold) -> AscentPath:
+        n_trees = int(settings["tree_features"])
+        functions = self.start(settings)
+        mu = settings["ridge"] * float(functions.weight.sum())
+        V = self.data.expert_features(n_trees)
+        return AscentPath(
+            functions, self.data.regression(n_trees), V, fold, mu, settings["learning_rate"], self.learns_weights
+        )
+
+
+def gain_bound(gain: Floats, standard_errors: float = STANDARD_ERRORS) -> float:
+    """Return the mean gain over queries minus a number of standard errors.
+
+    >>> gain_bound(np.array([1.0, 1.0])), gain_bound(np.array([2.0, 0.0]), 1.0), gain_bound(np.zeros(3))
+    (1.0, 0.0, 0.0)
+    """
+    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.abs(gain).sum()
+    return float(gain.mean() - standard_errors * error)
+
+
+@dataclass(eq=False)
+class AscentPath:
+    """Gradient ascent of label functions, steered by the expert grades of a fold.
+
+    Attributes:
+        functions: the label functions, which every step changes.
+        regression: least squares on the labels; paths may share it if every step follows the scores it is based on.
+        V: (n_expert_rows, n_features) features of all expert-graded rows.
+        fold: the fold.
+        mu: ridge.
+        learning_rate: size of a step.
+        learns_weights: whether the gradient of weights is needed.
+
+    """
+
+    functions: LabelFunctions
+    regression: LabelRegression
+    V: Floats
+    fold: ExpertFold
+    mu: float
+    learning_rate: float
+    learns_weights: bool
+
+    def scores(self) -> Floats:
+        """Return the scores of all expert-graded rows by the least squares on the current targets and weights."""
+        self.regression.solve(self.functions.target, self.functions.weight, self.mu)
+        return self.regression.predict(self.V)
+
+    def step(self, score: Floats) -> None:
+        """Move the functions along the gradient of the measure on the steering rows."""
+        gradient, steering = np.zeros(len(score)), self.fold.steering
+        gradient[steering] = self.fold.objective.gradient(score[steering])
+        gradients = self.regression.gradients(self.V, gradient, with_weight_gradient=self.learns_weights)
+        self.functions.step(*gradients, self.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -248,13 +325,18 @@ class LearnedFunctions(ABC):
     def state(self) -> SavedState:
         """Return the arrays and texts to save."""
 
+    @classmethod
+    @abstractmethod
+    def mean(cls, functions: Sequence[Any]) -> Self:
+        """Return the mean of functions of the same class."""
+
 
 class LabelRegression:
     """Ridge regression of label targets on document features, with gradients in every target and weight.
 
     b = Z^-1 X'Wt with Z = X'WX + mu I over labels and an intercept without penalty. All labels of a document share its
     row of X, so weights and weighted targets are summed per document first. Z is computed again only if `solve` gets
-    another array of weights, and factored again only for other weights or another mu.
+    other weights, and factored again only for other weights or another mu.
 
     Args:
         X: (n_documents, n_features), standardized; the scale must not depend on the weights.
@@ -280,11 +362,12 @@ class LabelRegression:
     def solve(self, target: Floats, weight: Floats, mu: float) -> Floats:
         """Return the coefficients for the targets and weights of labels, (n_labels,) each."""
         moment = self._sum_per_document(weight * target)
-        if weight is self._weight:
+        has_factor = self._weight is not None and (weight is self._weight or np.array_equal(weight, self._weight))
+        if has_factor:
             right = np.append(moment @ self.X, moment.sum())
         else:
             self._gram, right = self._normal_equations(self._sum_per_document(weight), moment)
-        if weight is not self._weight or mu != self._mu:
+        if not has_factor or mu != self._mu:
             self._factor = cholesky(self._gram, mu)
         self._weight, self._mu, self._target = weight, mu, target
         self.coefficients = linalg.cho_solve(self._factor, right, check_finite=False)
@@ -387,34 +470,26 @@ def cholesky(gram: Floats, mu: float) -> tuple[Floats, bool]:
 
 
 class LabeledDocuments:
-    """Standardized features of labeled documents and of expert-graded documents for training and validation.
+    """Standardized features of labeled documents and of expert-graded documents.
 
     Args:
         labels: label features of the training labels.
         X: (n_documents, n_features) of the labeled documents.
-        expert_parts: rows with expert grades for training and for validation.
-        objective: objective to build for both.
+        experts: rows with expert grades.
         trees: fitted trees whose outputs extend all features, or None.
         engine: where sums over documents are computed; by default in memory.
 
     """
 
     def __init__(
-        self,
-        labels: LabelFeatures,
-        X: Floats,
-        expert_parts: Sequence[RankingData],
-        objective: ObjectiveSpec,
-        trees: TreeFeatures | None,
-        engine: Engine | None,
+        self, labels: LabelFeatures, X: Floats, experts: ExpertRows, trees: TreeFeatures | None, engine: Engine | None
     ) -> None:
-        self.labels, self.trees, self.engine, self.n_features = labels, trees, engine, X.shape[1]
+        self.labels, self.experts, self.trees, self.engine = labels, experts, trees, engine
+        self.n_features = X.shape[1]
         X = self._extend(X)
         self.standardizer = Standardizer.fit(X, np.diff(labels.judgments.offsets).astype(np.float64))
         self._X = self.standardizer(X)
-        self._experts = [
-            (self.standardizer(self._extend(part.features)), objective.build_objective(part)) for part in expert_parts
-        ]
+        self._V = self.standardizer(self._extend(experts.features))
         self._regressions: dict[int, LabelRegression] = {}
 
     def _extend(self, X: Floats) -> Floats:
@@ -427,9 +502,9 @@ class LabeledDocuments:
             self._regressions[n_trees] = LabelRegression(X, self.labels.item, self.engine)
         return self._regressions[n_trees]
 
-    def experts(self, n_trees: int) -> list[tuple[Floats, Objective]]:
-        """Return features and objective of the expert-graded rows for training and for validation."""
-        return [(V[:, : self.n_features + n_trees], objective) for V, objective in self._experts]
+    def expert_features(self, n_trees: int) -> Floats:
+        """Return the features and the outputs of the first trees of the expert-graded rows."""
+        return self._V[:, : self.n_features + n_trees]
 
 
 def fit_average_trees(labels: LabelFeatures, X: NamedMatrix, trees: TreeFeatures) -> TreeFeatures:
@@ -467,15 +542,14 @@ def with_document_features(labels: LabelFeatures, features: Features) -> tuple[L
 
 @dataclass(frozen=True)
 class BestStep:
-    """The functions after the best step, and the least squares on their targets and weights.
+    """The functions of all folds after the best step.
 
     Attributes:
-        validation: measure on the validation queries.
+        validation: measure on the held-out queries.
         iteration: number of the step.
         mu: ridge of the least squares.
         settings: tuned parameters.
-        functions: learned functions.
-        coefficients: (n_features + n_trees + 1,) of the least squares, the intercept last.
+        functions: learned functions of each fold.
 
     """
 
@@ -483,16 +557,18 @@ class BestStep:
     iteration: int
     mu: float
     settings: Settings
-    functions: LearnedFunctions
-    coefficients: Floats
+    functions: Sequence[LearnedFunctions]
 
-    def ranker(self, data: LabeledDocuments, names: tuple[str, ...], objective: ObjectiveSpec) -> GLS:
-        """Return the least squares as a ranker of documents with features of these names."""
+    def ranker(
+        self, data: LabeledDocuments, remapped: RemappedLabels, names: tuple[str, ...], objective: ObjectiveSpec
+    ) -> GLS:
+        """Return the least squares on learned targets and weights as a ranker of documents with these features."""
         n_trees = int(self.settings["tree_features"])
         factor, offset = objective.output_scale
+        coefficients = data.regression(n_trees).solve(remapped.target, remapped.weight, self.mu)
         ranker = GLS(self.mu, tree_features=n_trees)
-        ranker.coef_ = self.coefficients[:-1] * factor
-        ranker.intercept_ = float(self.coefficients[-1]) * factor + offset
+        ranker.coef_ = coefficients[:-1] * factor
+        ranker.intercept_ = float(coefficients[-1]) * factor + offset
         ranker.tree_features_ = data.trees.first(n_trees) if data.trees is not None and n_trees else None
         ranker.standardizer_ = data.standardizer.first(len(ranker.coef_))
         ranker.mu_, ranker.history_, ranker.features_ = self.mu, [self.validation], names

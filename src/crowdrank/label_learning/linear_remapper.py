@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -31,8 +32,8 @@ class LinearRemapper(Remapper):
     """Targets and weights that are sigmoids of linear functions of label features (REMAP Algorithm 1).
 
     Weights are sigma(alpha . y) and start at 1/2. Targets are sigma(offset + beta . y), rescaled so that with beta = 0
-    they equal the label (from 0 to 1); for labels of two grades this is REMAP's start. Label features y are
-    standardized, with an intercept; a step has length `learning_rate` along the gradient of each coefficient vector.
+    they equal `start`; `label` is REMAP's start for labels of two grades. Label features y are standardized, with an
+    intercept; a step has length `learning_rate` along the gradient of each coefficient vector.
 
     REMAP: Ustinovskiy, Fedorova, Gusev, Serdyukov 2016: An Optimization Framework for Remapping and Reweighting Noisy
     Relevance Labels (SIGIR).
@@ -49,14 +50,19 @@ class LinearRemapper(Remapper):
             validation queries, together with `learning_rate`; see :mod:`crowdrank.label_learning.gradient_ascent`.
         n_iter: maximum number of steps.
         learning_rate: length of a step, or several to tune.
-        patience: number of steps without a higher validation measure after which to stop.
-        validation: share of the expert queries for validation, if `fit` gets no `eval_set`.
+        patience: number of steps without a higher measure on the held-out queries after which to stop.
+        folds: number of folds of the expert queries, if `fit` gets no `eval_set`: each is ranked by what the others
+            steer.
+        standard_errors: number of standard errors over the held-out queries that the gain over the start must exceed,
+            or the functions stay as they start; 0 takes the best step, as in the papers.
         tree_features: number of trees whose outputs extend the features of documents (REMAP 5.2), or `auto`: 0, 100,
             200 or 300, whichever ranks the expert queries best before learning, by trees and least squares without the
             labels of these queries. The trees are those of a regression on the average labels.
         kind: kind of label features, if `fit` gets judgments.
+        start: targets before the first step: the `label` (from 0 to 1; the default if only weights are learned), the
+            expected grade under Dawid-Skene (`consensus`; the default otherwise), or 0 (`zero`; not for mode `W`).
         n_jobs: number of threads for the trees among the features.
-        random_state: seed of the validation split and of the order of tied scores.
+        random_state: seed of the folds and of the order of tied scores.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, label_grades=2, gold_queries=20, random_state=1)
@@ -75,7 +81,7 @@ class LinearRemapper(Remapper):
     def _initial_functions(
         self, labels: LabelFeatures, inputs: StandardizedInputs, weight: Floats, settings: Settings
     ) -> LinearFunctions:
-        return LinearFunctions(inputs, labels.start, weight, self.mode)
+        return LinearFunctions(inputs, self._start(labels), weight, self.mode)
 
     def _restore(self, state: SavedState) -> LinearCoefficients:
         n = len(self.feature_names_in_)
@@ -180,6 +186,12 @@ class LinearCoefficients(LearnedFunctions):
         raw = StandardizedInputs(self.standard, matrix).products(np.column_stack([self.beta, self.alpha]))
         target = rescaled_target(target_offset(start) + raw[:, 0]) if self.learns_target else start
         return target, sigmoid(raw[:, 1])
+
+    @classmethod
+    def mean(cls, functions: Sequence[LinearCoefficients]) -> LinearCoefficients:
+        """Return the mean coefficients of functions of the same label features."""
+        alpha, beta = (np.mean([getattr(one, name) for one in functions], axis=0) for name in ("alpha", "beta"))
+        return replace(functions[0], alpha=alpha, beta=beta)
 
     def importances(self, n_features: int) -> tuple[Floats, Floats]:
         """Return the absolute coefficients of standardized features, each vector normalized to sum 1."""

@@ -35,6 +35,9 @@ class Objective(Protocol):
     def value(self, score: Floats) -> float:
         """Return the measure."""
 
+    def values(self, score: Floats) -> Floats:
+        """Return the measure of each query, or of each row if nothing is ranked; their mean is `value`."""
+
     def gradient(self, score: Floats) -> Floats:
         """Return its derivative (or that of a smooth surrogate) in every score."""
 
@@ -74,6 +77,10 @@ class RankingObjective(ABC):
     def value(self, score: Floats) -> float:
         """Return the mean of the measure over queries; tied scores count as the expectation over their orders."""
         return self._measure(score)
+
+    def values(self, score: Floats) -> Floats:
+        """Return the measure of every query with a relevant document."""
+        return self._measure.per_query(score)
 
     def gradient(self, score: Floats) -> Floats:
         """Return the gradient of the surrogate through the standardization of scores."""
@@ -156,7 +163,11 @@ class LossObjective:
 
     def value(self, score: Floats) -> float:
         """Return the negative mean loss."""
-        return -float(self._losses(score)[0].mean())
+        return float(self.values(score).mean())
+
+    def values(self, score: Floats) -> Floats:
+        """Return the negative loss of every row."""
+        return -self._losses(score)[0]
 
     def gradient(self, score: Floats) -> Floats:
         """Return the gradient of the negative mean loss."""

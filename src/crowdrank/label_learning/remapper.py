@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyarrow as pa
 
 from crowdrank._estimator import load_estimator_class, require_integer, require_one_of
 from crowdrank._folders import Fields, FolderKind, is_number, require
 from crowdrank._progress import Report, reporting
 from crowdrank._saved_estimators import FittedEstimator
-from crowdrank._text import counted, heading, html_table, panel, paragraph
-from crowdrank._typing import Floats, Integers
+from crowdrank._text import heading, html_table, panel, paragraph
+from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
 from crowdrank.engine.passes import Engine
-from crowdrank.errors import Fix, InputError, NotFittedError, UsageError, shown
+from crowdrank.errors import Fix, InputError, NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains
+from crowdrank.label_learning.expert_folds import ExpertSet, split_experts
 from crowdrank.label_learning.gradient_ascent import (
     MODES,
+    STANDARD_ERRORS,
     BestStep,
     GradientAscent,
     GridLimits,
@@ -39,11 +39,13 @@ from crowdrank.label_learning.remapped_labels import RemappedLabels, group_by_va
 from crowdrank.label_learning.tree_selection import TreeSelection
 from crowdrank.rankers.linear import AUTO_TREES, GLS
 from crowdrank.rankers.ranker import N_JOBS, REMAPPER, REMAPPER_RANKER, STATE_FILE, SavedState, warn_missing_values
-from crowdrank.rankers.training_data import FeatureStatistics, NamedMatrix, RankingData
+from crowdrank.rankers.training_data import FeatureStatistics, NamedMatrix
 from crowdrank.rankers.training_labels import Instances
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features, as_features
 
+START_WEIGHT = 0.5
+"""Weight of every label before the first step."""
 REMAPPERS = ("linear_remapper.LinearRemapper", "boosted_remapper.BoostedRemapper")
 """Paths of the remapper classes in this package."""
 
@@ -52,9 +54,10 @@ class Remapper(FittedEstimator):
     """Base of estimators that learn a target and a weight for each label, so that a ranker on them ranks as experts do.
 
     The ranker is weighted least squares (`GLS`). The gradient of a measure on expert-graded queries is propagated
-    through it to the target and the weight of every label, and from there to functions of label features. Validation
-    queries decide on the parameters and the number of steps; step 0 is least squares on the labels as they are (or on
-    the grades expected by Dawid-Skene), so learning nothing is one of the choices.
+    through it to the target and the weight of every label, and from there to functions of label features. Folds of
+    these queries steer and measure in turn, which decides on the parameters and the number of steps. Step 0 is least
+    squares on the grades expected by Dawid-Skene (on the labels, if only weights are learned); a departure must be
+    better by more than some standard errors, so that few expert grades give the ranker of the consensus.
 
     Compare the result with simpler labels before you use it: least squares on average labels, a ranker on expected
     grades and a ranker on the expert grades alone are often as good.
@@ -63,12 +66,13 @@ class Remapper(FittedEstimator):
         targets_, weights_: target and weight of every label of the fit that has features.
         remapped_: the same with ids, per label and per document.
         ranker_: the ranker (`GLS`) on the learned targets and weights.
-        history_: a dict for each step: the tuned parameters, run, mu, iteration, training, validation.
+        history_: a dict for each step: the tuned parameters, run, mu, iteration, training and validation measure,
+            lower_bound (mean gain over the start of the run minus standard errors).
         best_params_: the tuned parameters of the best run.
         tree_measures_: mean measure before learning by the number of trees, if `tree_features` is `auto`
             and there are enough documents for trees.
         best_iteration_, mu_, validation_: number of the best step, its ridge, and its validation measure.
-        validation_queries_: ids of the validation queries, as text.
+        validation_queries_: ids of the queries that decided: all expert queries, or those of `eval_set`; as text.
         grades_: grades of the scale of the labels.
         importances_: importance of each label feature for the target and the weight (DataFrame).
         label_features_: features of the labels of the fit.
@@ -89,9 +93,11 @@ class Remapper(FittedEstimator):
         "n_iter": [Number(0, integer=True)],
         "learning_rate": [Number(0, above=True), SequenceOf(Number(0, above=True))],
         "patience": [Number(1, integer=True)],
-        "validation": [Number(0, above=True)],
+        "folds": [Number(2, integer=True)],
+        "standard_errors": [Number(0)],
         "tree_features": [Number(0, integer=True), OneOf("auto")],
         "kind": [OneOf(*KINDS)],
+        "start": [OneOf("label", "consensus", "zero"), None],
         "random_state": [Number(0, integer=True)],
         **N_JOBS,
     }
@@ -121,10 +127,12 @@ class Remapper(FittedEstimator):
         ridge: float | Sequence[float] = (0.01, 0.1, 1.0),
         n_iter: int = 200,
         learning_rate: float | Sequence[float] = (0.01, 0.03, 0.1),
-        patience: int = 30,
-        validation: float = 0.3,
+        patience: int = 20,
+        folds: int = 3,
+        standard_errors: float = STANDARD_ERRORS,
         tree_features: int | str = "auto",
         kind: str = "remap",
+        start: str | None = None,
         n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
@@ -136,9 +144,11 @@ class Remapper(FittedEstimator):
         self.n_iter = n_iter
         self.learning_rate = learning_rate
         self.patience = patience
-        self.validation = validation
+        self.folds = folds
+        self.standard_errors = standard_errors
         self.tree_features = tree_features
         self.kind = kind
+        self.start = start
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -166,7 +176,10 @@ class Remapper(FittedEstimator):
 
     def _start(self, labels: LabelFeatures) -> Floats:
         """Return the targets before the first step, (n_labels,)."""
-        return labels.start
+        start = self.start or ("label" if self.mode == "W" else "consensus")
+        if start == "zero":
+            return np.zeros(len(labels))
+        return labels.start if start == "label" else labels.expected
 
     # Fit.
 
@@ -188,8 +201,8 @@ class Remapper(FittedEstimator):
                 (`Features`, a path or a DataFrame).
             expert: expert grades for the gradients: `Gold`, a path or a DataFrame; `Instances`; or (X, y, query). If
                 the objective is a loss, (X, y) is enough.
-            eval_set: expert grades of other queries for validation, in the same forms; by default a share of the
-                queries in `expert` (`validation`).
+            eval_set: expert grades of other queries that decide on parameters and steps, in the same forms; by default
+                the queries in `expert` do, in folds.
             progress: show a progress bar, or a function to call with (step, maximum, validation measure).
             engine: where sums over documents are computed; by default in memory.
 
@@ -204,23 +217,33 @@ class Remapper(FittedEstimator):
         labels, row = with_document_features(labels, table)
         self._require_varying_labels(labels)
         objective = ObjectiveSpec(self.objective, parse_gains(self.gains), self.measure)
-        training, validation = self._split_experts(expert, eval_set, table, objective)
-        refuse_leaks(training, validation, labels.gold_queries)
-        objective.set_range(training.data.grade)
+        training = ExpertSet.of(expert, table, ranks=objective.ranks, parameter="expert")
+        validation = None
+        if eval_set is not None:
+            validation = ExpertSet.of(eval_set, table, ranks=objective.ranks, parameter="eval_set")
+        experts, self.validation_queries_ = split_experts(
+            training.shuffled(self.random_state),
+            validation,
+            objective,
+            n_folds=self.folds,
+            random_state=self.random_state,
+            used_queries=labels.gold_queries.to_pylist(),
+        )
         X = table.matrix[row]
         warn_missing_values(X, table.names, "GLS")
         documents = NamedMatrix(X, table.names)
-        n_trees = self._choose_trees(labels, documents, (training, validation), objective, engine)
+        n_trees = self._choose_trees(
+            labels, documents, [part for part in (training, validation) if part is not None], objective, engine
+        )
         trees = fit_average_trees(labels, documents, self._unfitted_trees(n_trees)) if n_trees else None
-        parts = [training.shuffled(self.random_state).data, validation.data]
-        data = LabeledDocuments(labels, X, parts, objective, trees, engine)
+        data = LabeledDocuments(labels, X, experts, trees, engine)
         ascent = self._ascent(data)
         with reporting(progress, type(self).__name__) as report:
             best = ascent.search(self._grids(n_trees), self._grid_limits, report)
         self._set_fitted(data, table, objective, best)
         self.ranker_.feature_statistics_ = FeatureStatistics.from_matrix(X)
-        self.ranker_.validation_queries_ = (*training.queries, *validation.queries)
-        self.history_, self.validation_queries_ = ascent.history, validation.queries
+        self.ranker_.validation_queries_ = (*training.queries, *(() if validation is None else validation.queries))
+        self.history_ = ascent.history
         return self
 
     def _choose_trees(
@@ -253,12 +276,19 @@ class Remapper(FittedEstimator):
 
     def _ascent(self, data: LabeledDocuments) -> GradientAscent:
         """Return the gradient ascent on the label functions; the runs share what does not depend on settings."""
-        labels, prepared, weight = data.labels, self._prepare(data.labels), np.full(len(data.labels), 0.5)
+        labels, prepared, weight = data.labels, self._prepare(data.labels), np.full(len(data.labels), START_WEIGHT)
 
         def start(settings: Settings) -> LabelFunctions:
             return self._initial_functions(labels, prepared, weight, settings)
 
-        return GradientAscent(data, start, learns_weights="W" in self.mode, n_iter=self.n_iter, patience=self.patience)
+        return GradientAscent(
+            data,
+            start,
+            learns_weights="W" in self.mode,
+            n_iter=self.n_iter,
+            patience=self.patience,
+            standard_errors=self.standard_errors,
+        )
 
     def _grids(self, n_trees: int) -> dict[str, Sequence[float]]:
         """Return the values to try for each tuned parameter."""
@@ -269,12 +299,13 @@ class Remapper(FittedEstimator):
         labels = data.labels
         self.feature_names_in_, self.label_feature_arguments_ = labels.names, dict(labels.arguments)
         self.grades_ = _grades(labels)
-        self.learned_ = self._restore(best.functions.state())
+        functions = type(best.functions[0]).mean(best.functions)
+        self.learned_ = self._restore(functions.state())
         self.best_params_, self.best_iteration_ = dict(best.settings), best.iteration
         self.mu_, self.validation_ = best.mu, best.validation
         self.label_features_, self._features = labels, features
         self.remapped_ = self._apply(labels)
-        self.ranker_ = best.ranker(data, features.names, objective)
+        self.ranker_ = best.ranker(data, self.remapped_, features.names, objective)
 
     # Results.
 
@@ -284,6 +315,10 @@ class Remapper(FittedEstimator):
         if not isinstance(labels, LabelFeatures):
             labels = label_features(labels, **self.label_feature_arguments_)
         return self._apply(labels)
+
+    def starting_labels(self, labels: LabelFeatures) -> RemappedLabels:
+        """Return the targets and weights of labels before the first step."""
+        return RemappedLabels(labels, self._start(labels), np.full(len(labels), START_WEIGHT))
 
     def _apply(self, labels: LabelFeatures) -> RemappedLabels:
         if _grades(labels) != self.grades_:
@@ -412,13 +447,12 @@ class Remapper(FittedEstimator):
 
     # Checks.
 
-    def _split_experts(
-        self, expert: Any, eval_set: Any, features: Features, objective: ObjectiveSpec
-    ) -> tuple[ExpertSet, ExpertSet]:
-        experts = ExpertSet.of(expert, features, ranks=objective.ranks, parameter="expert")
-        if eval_set is None:
-            return experts.split(self.validation, self.random_state)
-        return experts, ExpertSet.of(eval_set, features, ranks=objective.ranks, parameter="eval_set")
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.mode == "W" and self.start == "zero":
+            raise UsageError(
+                "must not be 'zero' if mode is 'W', which weights targets that are all 0", parameter="start"
+            )
 
     def _require_varying_labels(self, labels: LabelFeatures) -> None:
         if self.mode == "W" and np.ptp(self._start(labels)) == 0:
@@ -461,92 +495,3 @@ def _label_feature_arguments(stored: dict[str, Any]) -> dict[str, Any]:
 
 def _is_settings(value: object) -> bool:
     return isinstance(value, dict) and all(is_number(one) for one in value.values())
-
-
-@dataclass(frozen=True, eq=False)
-class ExpertSet:
-    """Expert-graded rows by query, and the query ids as text."""
-
-    data: RankingData
-    queries: tuple[str, ...]
-
-    @classmethod
-    def of(cls, expert: Any, features: Features, *, ranks: bool, parameter: str) -> ExpertSet:
-        """Create the set from one of several forms of expert grades.
-
-        Args:
-            expert: (X, y, query); (X, y) if nothing is ranked; `Instances`; or grades of documents in `features`
-                (`Gold`, a path or a DataFrame).
-            features: features of documents.
-            ranks: whether the objective is a ranking measure.
-            parameter: name of the parameter, for messages.
-
-        """
-        if isinstance(expert, tuple):
-            X, y, query = _require_triple(expert, ranks, parameter)
-            query_ids = X.query if query is None and isinstance(X, Features) else query
-        else:
-            instances = expert if isinstance(expert, Instances) else Instances.from_labels(expert, features)
-            (X, y, query), query_ids = instances.eval_set, instances.features.query
-        data = RankingData.from_ids(X, y, query, names=features.names, source=f" of {parameter}")
-        names = [str(name) for name in (query_ids.to_pylist() if hasattr(query_ids, "to_pylist") else query_ids)]
-        return cls(data, tuple(names[row] for row in data.order[data.offsets[:-1]]))
-
-    def split(self, share: float, random_state: int) -> tuple[ExpertSet, ExpertSet]:
-        """Split by query at random; the second part has about this share of the queries."""
-        n = len(self.queries)
-        n_second = round(share * n)
-        if not 0 < n_second < n:
-            raise InputError(
-                f"{counted(n, 'expert-graded query')} cannot be split into training and validation queries "
-                f"(validation={share:g})",
-                kind="too-few-expert-queries",
-                fix=[Fix("give validation grades with {}", "eval_set"), "give expert grades of more queries"],
-            )
-        order = np.random.default_rng(random_state).permutation(n)
-        return self._take(np.sort(order[n_second:])), self._take(np.sort(order[:n_second]))
-
-    def _take(self, queries: Integers) -> ExpertSet:
-        return ExpertSet(self.data.take_queries(queries), tuple(self.queries[number] for number in queries))
-
-    def shuffled(self, random_state: int) -> ExpertSet:
-        """Return the set with the rows of each query in random order, so that tied scores have no order of the file."""
-        data = self.data
-        order = np.lexsort((np.random.default_rng(random_state).random(len(data.grade)), data.query))
-        probabilities = None if data.probabilities is None else data.probabilities[order]
-        shuffled = replace(
-            data,
-            features=data.features[order],
-            grade=data.grade[order],
-            weight=None,
-            probabilities=probabilities,
-            order=data.order[order],
-        )
-        return replace(self, data=shuffled)
-
-
-def _require_triple(expert: tuple[Any, ...], ranks: bool, parameter: str) -> tuple[Any, Any, Any]:
-    """Return (X, y, query); without a query, every row is a query of its own."""
-    if len(expert) == 2 and not ranks:
-        return *expert, [f"{parameter} {row}" for row in range(len(expert[1]))]
-    if len(expert) != 3:
-        raise UsageError(
-            "must be (X, y, query), Instances, or expert grades of documents that have features", parameter=parameter
-        )
-    return expert
-
-
-def refuse_leaks(training: ExpertSet, validation: ExpertSet, label_feature_queries: pa.Array) -> None:
-    """Raise InputError if gradients or label features use expert grades of validation queries."""
-    used = {
-        "are also training queries": training.queries,
-        "were used for the label features": label_feature_queries.to_pylist(),
-    }
-    for problem, queries in used.items():
-        both = sorted(set(queries) & set(validation.queries))
-        if both:
-            raise InputError(
-                f"{counted(len(both), 'validation query')} {problem} (the first: {shown(both[0])})",
-                kind="validation-leak",
-                fix="remove their expert grades from one of the two",
-            )

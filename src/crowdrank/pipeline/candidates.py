@@ -10,10 +10,13 @@ import numpy as np
 
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import UsageError, near
+from crowdrank.label_learning.gradient_ascent import gain_bound
 from crowdrank.label_learning.remapped_labels import rescale_labels
+from crowdrank.pipeline.ensembles import graded_validation
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.training_view import REMAPPER_CLASSES, RankerFactory, RemapperKind, TrainingView
+from crowdrank.rankers.boosting import PointwiseGBDT
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
@@ -79,6 +82,13 @@ def tree_feature_least_squares(view: TrainingView, n_rows: int, has_validation: 
         n_jobs=view.n_jobs,
         random_state=view.settings.random_state,
     )
+
+
+def pointwise_trees(view: TrainingView, n_rows: int, has_validation: bool) -> PointwiseGBDT:
+    """Return unfitted boosted regression trees, with the parameters of LambdaMART."""
+    parameters = tree_parameters(view, n_rows, has_validation)
+    parameters.pop("truncation", None)
+    return PointwiseGBDT(**parameters)
 
 
 def single_feature(view: TrainingView, n_rows: int, has_validation: bool) -> SingleFeature:
@@ -220,7 +230,8 @@ def remapped_candidate(
         name, description: name and description of the candidate.
         kind: kind of remapper.
         make: function that returns the unfitted ranker; None for the least squares of the remapper, with its ridge and
-            trees, fitted again to all labels.
+            trees, fitted again to all labels. Targets are learned for least squares and often harm another ranker,
+            which is therefore trained on the labels before learning unless the learned ones are better.
         parameters: parameters of the remapper that are not those of the run.
         fields: further fields of the candidate.
 
@@ -228,10 +239,9 @@ def remapped_candidate(
     parameters = parameters or {}
 
     def fit(view: TrainingView) -> Ranker:
-        target, weight = view.remapped_labels(kind, **parameters)
         if make is not None:
-            target, weight = rescale_labels(target, weight)
-            return view.fit(make, view.crowd, target, weight)
+            return _fit_if_better(view, make, kind, parameters)
+        target, weight = view.remapped_labels(kind, **parameters)
         remapper = view.remapper(kind, **parameters)
         return remapper.ranker_.refit(
             view.data.shared_matrix(view.crowd),
@@ -247,6 +257,24 @@ def remapped_candidate(
     return Candidate(
         name, description, fit, methods, experts=True, remapper=kind, remapper_parameters=parameters, **fields
     )
+
+
+def _fit_if_better(
+    view: TrainingView, make: RankerFactory, kind: RemapperKind, parameters: Mapping[str, Any]
+) -> Ranker:
+    """Train a ranker on learned labels, or on those before learning.
+
+    The learned ones must be significantly better on the expert queries.
+    """
+    labels = [view.starting_labels(kind, **parameters), view.remapped_labels(kind, **parameters)]
+    before, after = (view.fit(make, view.crowd, *rescale_labels(*one)) for one in labels)
+    rows = view.experts
+    validation = graded_validation(
+        view.data.query[rows], view.data.expert[rows], view.settings.measure, view.settings.gains
+    )
+    X, query = view.data.matrix(rows), view.data.query[rows]
+    values = [validation.per_query(ranker.predict(X, query)) for ranker in (before, after)]
+    return after if gain_bound(values[1] - values[0]) > 0 else before
 
 
 def _fit_crowd_and_experts(view: TrainingView) -> Ranker:
@@ -268,6 +296,14 @@ CANDIDATES: tuple[Candidate, ...] = (
         "dawid-skene",
         "probabilities",
         soft_lambdamart,
+        thorough=True,
+    ),
+    consensus_candidate(
+        "pointwise",
+        "boosted regression trees on expected grades by Dawid-Skene",
+        "dawid-skene",
+        "expected-grade",
+        pointwise_trees,
         thorough=True,
     ),
     consensus_candidate(

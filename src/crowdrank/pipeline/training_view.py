@@ -34,8 +34,8 @@ VALIDATION_SHARE = 0.15
 RemapperKind = Literal["linear", "boosted"]
 REMAPPER_CLASSES: Mapping[RemapperKind, type[Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
 REMAPPER_PARAMETERS: Mapping[RemapperKind, Mapping[str, Any]] = {
-    "linear": {"learning_rate": 0.1, "patience": 15, "tree_features": 0},
-    "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 15, "tree_features": 0},
+    "linear": {"learning_rate": 0.1, "patience": 8, "tree_features": 0},
+    "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 8, "tree_features": 0},
 }
 """Parameters of remappers: larger steps and less patience than the defaults do as well in half the time.
 
@@ -182,6 +182,13 @@ class TrainingView:
         """Return the targets and weights that a remapper gives the crowd labels of this view."""
         remapper = self.remapper(kind, **parameters)
         return remapper.transform(self.fits.label_features(remapper.kind).where(self._is_visible(remapper.kind)))
+
+    def starting_labels(self, kind: RemapperKind, /, **parameters: Any) -> tuple[Floats, Floats]:
+        """Return target and weight of each row with crowd labels before the remapper has learned anything."""
+        remapper = self.remapper(kind, **parameters)
+        target, weight = remapper.starting_labels(self.fits.label_features(remapper.kind)).by_document()
+        items = self.data.item[self.crowd]
+        return target[items], weight[items]
 
     def remapped_labels(self, kind: RemapperKind, /, **parameters: Any) -> tuple[Floats, Floats]:
         """Return the target and the weight that a remapper gives each row with crowd labels, computed once."""
