@@ -71,7 +71,7 @@ def test_a_run_beside_itself_has_no_difference() -> None:
 
 
 def test_a_difference_is_that_of_the_estimates_also_at_the_end_of_the_range() -> None:
-    parts = {"p": 0.5, "labels": 0.1}
+    parts: dict[str, Any] = {"p": 0.5, "labels": 0.1}
     mean, baseline = (ContrastEstimate(*ends, **parts).clipped(0, 1) for ends in ((1.2, 0.9, 1.5), (0.7, 0.5, 0.9)))
     difference = difference_of_means(ContrastEstimate(0.5, 0.4, 0.6, **parts), mean, baseline, 1.0)
     assert difference.value == mean.value - baseline.value == pytest.approx(0.3)
@@ -133,6 +133,74 @@ def test_few_expert_queries_and_missing_labels_are_warned_about() -> None:
         result = estimate(expert=WORLD.expert(5), labels=labels)
     assert [warning.kind for warning in result.warnings] == ["few-expert-queries", "unlabeled-documents"]
     assert result.table["judged"].min() < 1
+
+
+def first_documents(k: int) -> pd.DataFrame:
+    """Return the expert grades of the documents that are among the first k of a run."""
+    tops = [run.sort_values("score").groupby("query").tail(k)[["query", "document"]] for run in WORLD.runs.values()]
+    return EXPERT.merge(pd.concat(tops).drop_duplicates())
+
+
+@pytest.mark.parametrize("measure", ["nDCG@3", "nDCG@5", "AP@5", "DCG@3", "P@3", "RR@3", "ERR@3"])
+def test_experts_may_grade_the_first_documents_only(measure: str) -> None:
+    sample = first_documents(int(measure[-1]))
+    assert len(sample) < 0.65 * len(EXPERT)
+    depends = measure.startswith(("nDCG", "AP"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = estimate(expert=sample, measure=measure)
+    assert [one.category for one in caught] == [DataWarning] * len(result.warnings)
+    kinds = [one.kind for one in result.warnings]
+    assert ("ideal-from-labels" in kinds) == depends
+    complete = estimate(measure=measure).table["estimate"]
+    if not depends:
+        assert result.table["estimate"].tolist() == pytest.approx(complete.tolist(), rel=1e-12)
+        return
+    (warning,) = (one for one in result.warnings if one.kind == "ideal-from-labels")
+    assert f"{len(sample)} of {len(EXPERT)} labeled documents" in warning.problem
+    # The ideal DCG, or the number of relevant documents, of these grades alone is too small.
+    alone = np.nan_to_num(values(sample, measure)).mean(axis=0)
+    truth = np.nan_to_num(values(EXPERT, measure)).mean(axis=0)
+    assert np.all(np.abs(result.table["experts_only"] - truth) < 0.85 * np.abs(alone - truth))
+
+
+def test_certain_labels_complete_the_ideal_too() -> None:
+    sample, certain = first_documents(3), WORLD.truth
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        found = estimate(expert=sample, labels=certain, measure="nDCG@3").table
+    assert found["experts_only"].tolist() == pytest.approx(values(EXPERT, "nDCG@3").mean(axis=0).tolist())
+
+
+def test_values_at_the_end_of_the_range_are_explained() -> None:
+    labels = WORLD.truth.assign(grade=np.arange(len(WORLD.truth)) % 2)
+    sample = first_documents(3).assign(probability=0.02, draw=1, grade=3)
+    result = estimate(labels=labels, expert=sample, measure="P@3")
+    table, notes = result.table, [one for one in result.protocol() if "is limited to the range" in one]
+    assert table["estimate"][0] == 1
+    assert any("'live': " in one for one in notes)
+    assert table["difference"][1] == pytest.approx(table["estimate"][1] - table["estimate"][0])
+    raw = float(notes[0].split(": ")[1].split()[0])
+    assert raw > 1
+    assert table["bias"][0] == pytest.approx(table["labels_only"][0] - raw, abs=1e-4)
+
+
+def test_by_query_a_drawn_sample_is_refused_because_of_its_few_documents() -> None:
+    sample = WORLD.truth.sample(frac=0.2, random_state=1).assign(probability=0.2, draw=1)
+    with pytest.raises(InputError) as caught:
+        estimate(expert=sample, unit="query")
+    assert caught.value.kind == "unknown-probabilities"
+    assert "no column" not in caught.value.problem
+    assert (caught.value.fixes[0].parameter, caught.value.fixes[0].value) == ("unit", "document")
+
+
+def test_different_grades_of_a_drawn_document_are_noted() -> None:
+    sample = WORLD.truth.head(20).assign(probability=0.5, draw=1)
+    other = sample.head(3).assign(grade=lambda rows: (rows["grade"] + 1) % 3)
+    (note,) = read_sample(pd.concat([sample, other])).report.notes
+    assert (note.kind, note.severity) == ("different-grades", "note")
+    assert note.problem.startswith("3 drawn documents")
+    assert read_sample(pd.concat([sample, sample.head(3)])).report.notes == ()
 
 
 def test_expert_grades_of_other_queries_are_not_used() -> None:

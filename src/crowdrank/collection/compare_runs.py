@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank._typing import Booleans, Floats
 from crowdrank.collection.policy import Policy, assign
 from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import Budget, PairStatus, PoolState, RankedRequests, Requests
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
-from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.errors import Fix, Message, UsageError
 from crowdrank.estimation.by_document import draw_sample, error_effects, inclusion_probabilities
+from crowdrank.estimation.draw_pools import describe_draw, first_documents
 from crowdrank.estimation.prepared import MEASURES_BY_UNIT
 from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
@@ -50,8 +51,8 @@ class CompareRuns(Policy):
     >>> requests = CompareRuns(runs, measure="DCG@3").next(pool, budget=2)
     >>> requests.frame[["document", "probability", "draw"]]
       document  probability  draw
-    0        a     0.741648     1
-    1        d     0.741648     1
+    0        a     0.696575     1
+    1        d     0.696575     1
 
     """
 
@@ -82,6 +83,7 @@ class CompareRuns(Policy):
         self, state: PoolState, model: Aggregator | None, budget: Budget, notes: list[Message]
     ) -> Requests:
         """Draw documents."""
+        notes.extend(self._input_notes())
         wanted = self.rank_requests(state, None)
         n_before = len(state.pool) - len(wanted) - int(state.pool.is_honeypot.sum())
         rng = np.random.default_rng([self.random_state or 0, n_before])
@@ -100,7 +102,26 @@ class CompareRuns(Policy):
         if not len(requests):
             return requests
         own = np.where(requests.is_honeypot, np.nan, probability[requests.pair])
-        return replace(requests, probability=own, draw=n_before + 1)
+        requests = replace(requests, probability=own, draw=n_before + 1)
+        if self.runs is None:
+            return requests
+        drawable = pa.table({"query": state.pool.query, "document": state.pool.document})
+        drawable = drawable.filter(pa.array(~state.pool.is_honeypot))
+        text, messages = describe_draw(self.runs, checked_measure(self.measure), drawable)
+        return replace(requests, drawn_for=text, notes=(*requests.notes, *messages))
+
+    def _input_notes(self) -> list[Message]:
+        """Return notes about runs and labels that make the sample less useful for a comparison."""
+        notes = []
+        if self.runs is not None and len(self.runs) == 1:
+            problem = "there is one ranking, so that documents are drawn for its value, not for a difference"
+            fix = Fix("give both rankings to compare them")
+            notes.append(Message(problem, "one-ranking", "note", fixes=(fix,)))
+        if self.runs is not None and self.labels is None:
+            problem = "there are no labels, so that all documents count as equally uncertain"
+            fix = Fix("give the labels of the estimate with {}, and it needs fewer grades", "labels")
+            notes.append(Message(problem, "no-labels", "note", fixes=(fix,)))
+        return notes
 
     def _sizes(self, pool: Pool) -> Floats:
         if self.runs is None:
@@ -125,24 +146,8 @@ def checked_measure(measure: str | Measure) -> Measure:
 
 def pool_of_runs(runs: Mapping[str, Any], measure: str) -> Pool:
     """Return the documents that a measure counts: the first k of each run and those tied with them, or all."""
-    cutoff, tables = checked_measure(measure).cutoff, []
-    for name, run in runs.items():
-        frame = FrameSource(as_run(run), f"the run '{name}'").read(["query", "document", "score"], BadRows())
-        if cutoff is not None:
-            order = frame.sort_by([("query", "ascending"), ("score", "descending")])
-            query, score = (np.asarray(order[name].combine_chunks()) for name in ("query", "score"))
-            is_other = np.append(True, query[1:] != query[:-1])
-            first = _last_true(is_other | np.append(True, score[1:] != score[:-1]))  # of the documents of equal score
-            frame = order.filter(pa.array(first - _last_true(is_other) < cutoff))
-        if not len(frame):
-            raise InputError("there are no documents", source=f"run '{name}'", kind="no-rows")
-        tables.append(frame.select(["query", "document"]))
-    return Pool.read(pa.concat_tables(tables))
-
-
-def _last_true(values: Booleans) -> Integers:
-    """Return the index of the last true value up to each place, (n,)."""
-    return np.maximum.accumulate(np.where(values, np.arange(len(values)), 0))
+    cutoff = checked_measure(measure).cutoff
+    return Pool.read(pa.concat_tables([first_documents(run, cutoff, name) for name, run in runs.items()]))
 
 
 def _is_open(state: PoolState) -> Booleans:

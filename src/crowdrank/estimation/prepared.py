@@ -14,13 +14,16 @@ from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import estimate_by_document
 from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate, draw_means
+from crowdrank.estimation.draw_pools import check_drawn_for
 from crowdrank.estimation.forecast import Forecast, forecast_grades
 from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
+from crowdrank.estimation.watching import MISSING_DRAW_FIXES, missing_draw
 from crowdrank.evaluation.evaluate import as_run, used_features
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.frames import frame_library
 from crowdrank.judgments.gold import Gold
+from crowdrank.readers.cells import DRAWN_FOR_COLUMN
 from crowdrank.readers.read import read_labels
 
 Unit = Literal["auto", "query", "document"]
@@ -35,6 +38,10 @@ MIN_EXPERT_QUERIES = 8
 """Number of expert queries below which a warning is issued."""
 MIN_EXPERT_JUDGED = 0.5
 """Minimum share of the first documents of expert queries that experts graded, for estimates by query."""
+
+
+MEASURES_OF_ALL_DOCUMENTS = {"nDCG": "the ideal DCG", "AP": "the number of relevant documents"}
+"""Measures that depend on documents below the first ones, and what does."""
 
 
 class ContrastEstimator(Protocol):
@@ -76,7 +83,11 @@ class PreparedEstimate:
 
     def mean(self, run: str, level: float) -> ContrastEstimate:
         """Return the estimate of the mean of a run, within the range of the measure."""
-        return self.estimator.estimate(self._indicator(run), level).clipped(0.0, self.limit)
+        return self.unlimited_mean(run, level).clipped(0.0, self.limit)
+
+    def unlimited_mean(self, run: str, level: float) -> ContrastEstimate:
+        """Return the estimate of the mean of a run; by document, it can be outside the range of the measure."""
+        return self.estimator.estimate(self._indicator(run), level)
 
     def difference(self, run: str, baseline: str, level: float) -> ContrastEstimate:
         """Return the estimated difference of a run to the baseline, within the range of the measure."""
@@ -129,6 +140,9 @@ def prepare_estimate(
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
     chosen = _choose_unit(joined, unit)
     _check_measure(parsed, chosen)
+    if chosen == "document" and joined.sample is not None:
+        texts = expert.extras.get(DRAWN_FOR_COLUMN, np.empty(0))
+        check_drawn_for(filter(None, texts.tolist()), runs, parsed, labels)
     messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
     return PreparedEstimate(
@@ -205,7 +219,12 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
         fixes = ["fit the consensus without expert grades", "cross-fit it: label each query without its expert grades"]
         raise InputError(problem, source="the labels", kind="experts-made-labels", fix=fixes)
     if unit == "document":
-        return []
+        numbers, sizes = np.unique(joined.sample.draw, return_counts=True)
+        missing = missing_draw(numbers, sizes.astype(np.float64))
+        if missing is None:
+            return []
+        problem = f"{missing}; labels of these documents keep their bias"
+        return [Message(problem, "draw-missing", "warning", fixes=tuple(map(Fix, MISSING_DRAW_FIXES)))]
     n_queries = int(joined.is_expert_query.sum())
     if n_queries < 2:
         problem = f"they are of {counted(n_queries, 'query')}, and an estimate by query needs at least 2"
@@ -215,16 +234,30 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
     lowest = min(shares, key=lambda name: shares[name])
     messages = []
     if shares[lowest] < MIN_EXPERT_JUDGED:
-        problem = (
-            f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}', and there "
-            "is no column 'probability', so it is not known how they were drawn"
-        )
-        fixes = ["let experts grade the first documents of all runs", "draw documents with the policy compare"]
-        raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
+        problem = f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}'"
+        advice = [Fix("let experts grade the first documents of all runs")]
+        if joined.has_probabilities:
+            advice.insert(0, Fix("use the probabilities of the documents with {}", "unit", "document"))
+        else:
+            problem += ", and there is no column 'probability', so it is not known how they were drawn"
+            advice.append(Fix("draw documents with the policy compare"))
+        raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=advice)
     if shares[lowest] < 1:
         listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())
-        problem = f"experts did not grade all first documents of their queries; the others count as grade 0 ({listed})"
+        problem = (
+            f"experts did not grade all first documents of their queries ({listed}); the others count as experts grade "
+            "documents with such labels, or as grade 0 without a label"
+        )
         messages.append(Message(problem, "ungraded-documents", "warning"))
+    if measure.name in MEASURES_OF_ALL_DOCUMENTS and joined.is_ungraded.any():
+        n_labeled = int((joined.is_labeled & joined.is_expert_query[joined.query_of_row]).sum())
+        what = MEASURES_OF_ALL_DOCUMENTS[measure.name]
+        problem = (
+            f"experts graded {n_labeled - int(joined.is_ungraded.sum()):,} of {n_labeled:,} labeled documents of their "
+            f"queries; {what} takes the others from the labels, and what is wrong there is not in the intervals"
+        )
+        ways = (Fix("let experts grade all labeled documents of some queries"), Fix("use DCG or P"))
+        messages.append(Message(problem, "ideal-from-labels", "warning", fixes=ways))
     if n_queries < MIN_EXPERT_QUERIES:
         problem = f"experts graded {n_queries} queries; below {MIN_EXPERT_QUERIES}, intervals are wide and unreliable"
         messages.append(Message(problem, "few-expert-queries", "warning", fixes=(Fix("let experts grade more"),)))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from crowdrank._arrow import release_unused_memory
 from crowdrank._assessor_kinds import KINDS, Kind
@@ -26,6 +27,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.readers.cells import (
+    DRAWN_FOR_COLUMN,
     SAMPLE_COLUMNS,
     ColumnsByRole,
     SampledRows,
@@ -485,9 +487,10 @@ def read_sample(
     draws = _item_columns(tables, used, names, partial(read_sample_columns, names=names))
     _refuse_second_draws(tables, used, draws, inputs.name)
     n_ungraded = sum(one.n_ungraded for one in drawn if isinstance(one, SampledRows))
-    warnings = _ungraded_warnings(draws, n_ungraded, inputs.name)
+    warnings = [*_ungraded_warnings(draws, n_ungraded, inputs.name), *_conflict_notes(used, inputs.name)]
     report = replace(used.report, notes=(*used.report.notes, *warnings))
-    return replace(Gold.from_judgments(replace(used, report=report)), extras=draws)
+    extras = {**draws, **_drawn_for_column(tables, used)}
+    return replace(Gold.from_judgments(replace(used, report=report)), extras=extras)
 
 
 def _sampled_rows(source: Source, gold_columns: Mapping[str, str]) -> Source | None:
@@ -508,8 +511,8 @@ def read_draw_columns(
     format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
-) -> dict[str, Floats]:
-    """Return the columns `SAMPLE_COLUMNS` of the judgments of a sample (n,), NaN for others; none without a sample."""
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of the judgments of a sample (n,), NaN or None for others; none without a sample."""
     from crowdrank.readers.judging_database import JudgingDatabase
 
     inputs = open_input(source, format, separator)
@@ -519,7 +522,21 @@ def read_draw_columns(
     inputs = replace(inputs, sources=[SampledRows(one) for one in inputs.sources])
     tables = read_roles(inputs, Roles(("document",), ("query",)), columns, inputs.layout.columns, "skip")
     by_item = _item_columns(tables, judgments, names, partial(read_sample_columns, names=names))
-    return {name: judgments.by_row(values) for name, values in by_item.items()}
+    of_items: dict[str, NDArray[Any]] = {**by_item, **_drawn_for_column(tables, judgments)}
+    return {name: judgments.by_row(values) for name, values in of_items.items()}
+
+
+def _drawn_for_column(tables: Sequence[RoleTable], judgments: Judgments) -> dict[str, NDArray[np.object_]]:
+    """Return what each item was drawn for, None if that is not known; nothing if no table has the column."""
+    by_item, is_known = np.full(judgments.n_items, None, object), False
+    for table in tables:
+        source = table.origin.source
+        if DRAWN_FOR_COLUMN in source.names:
+            item = judgments.positions(*(table.row_ids(role) for role in ("query", "document")))
+            cells = source.read([DRAWN_FOR_COLUMN], BadRows())[DRAWN_FOR_COLUMN]
+            texts = np.array([None if cell is None else str(cell).strip() or None for cell in cells.to_pylist()])
+            by_item[item[item >= 0]], is_known = texts[item >= 0], True
+    return {DRAWN_FOR_COLUMN: by_item} if is_known else {}
 
 
 def _refuse_second_draws(
@@ -564,6 +581,18 @@ def _ungraded_warnings(draws: Mapping[str, Floats], n_blank_grades: int, source_
     problem = f"there is no grade of {n_ungraded:,} of {drawn}, so the sample is not random"
     fix = Fix("let experts grade all drawn documents")
     return [Message(problem, "sample-incomplete", "warning", Location(source_name), (fix,))]
+
+
+def _conflict_notes(judgments: Judgments, source_name: str) -> list[Message]:
+    """Return a note if documents have several different grades, of which the median is used."""
+    ends = (ufunc.reduceat(judgments.grade, judgments.offsets[:-1]) for ufunc in (np.minimum, np.maximum))
+    n_different = int(np.not_equal(*ends).sum())
+    if not n_different:
+        return []
+    problem = (
+        f"{counted(n_different, 'drawn document')} with different grades: the median is used, the lower one of two"
+    )
+    return [Message(problem, "different-grades", "note", Location(source_name))]
 
 
 def _with_median_grade_first(judgments: Judgments) -> Judgments:
