@@ -50,8 +50,8 @@ class CompareRuns(Policy):
     >>> requests = CompareRuns(runs, measure="DCG@3").next(pool, budget=2)
     >>> requests.frame[["document", "probability", "draw"]]
       document  probability  draw
-    0        a     0.741648     1
-    1        d     0.741648     1
+    0        a     0.696575     1
+    1        d     0.696575     1
 
     """
 
