@@ -32,7 +32,7 @@ from crowdrank.judgments.columns import PROBABILITY_COLUMN_PATTERN, Roles, find_
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
-from crowdrank.readers.cells import SAMPLE_COLUMNS
+from crowdrank.readers.cells import DRAWN_FOR_COLUMN, SAMPLE_COLUMNS
 from crowdrank.readers.combine import combine
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.files import MAX_LINE_BYTES, FileHead, open_decompressed
@@ -250,7 +250,7 @@ def batch_scale(old: Judgments | None, grades: str | None) -> Scale | None:
 
 
 ROLES = ("query", "document", "assessor", "grade", "family", "kind", "time", "duration", "cost", "honeypot", "scale")
-"""Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) and `SAMPLE_COLUMNS` are
+"""Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) and those of a sample are
 further ones."""
 JUDGMENT_KEY_ROLES = ("query", "document", "assessor")
 """Roles of the columns that together identify a judgment."""
@@ -302,7 +302,8 @@ class JudgmentFile:
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
             problem = f"Judgments cannot be added to {path}, which is not a table with one judgment per row"
             raise UsageError(problem, kind="not-a-table", fix=OTHER_FILE_FIX)
-        further = [*find_probability_columns(source.names), *(name for name in SAMPLE_COLUMNS if name in source.names)]
+        names = (*SAMPLE_COLUMNS, DRAWN_FOR_COLUMN)
+        further = [*find_probability_columns(source.names), *(name for name in names if name in source.names)]
         named = {name: name for name in further if name not in column_of.values()}
         return cls(Path(path), source, {**{name: role for role, name in column_of.items()}, **named})
 

@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank._typing import Booleans, Floats
 from crowdrank.collection.policy import Policy, assign
 from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import Budget, PairStatus, PoolState, RankedRequests, Requests
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
-from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.errors import Fix, Message, UsageError
 from crowdrank.estimation.by_document import draw_sample, error_effects, inclusion_probabilities
+from crowdrank.estimation.draw_pools import describe_draw, first_documents
 from crowdrank.estimation.prepared import MEASURES_BY_UNIT
 from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
@@ -100,7 +101,13 @@ class CompareRuns(Policy):
         if not len(requests):
             return requests
         own = np.where(requests.is_honeypot, np.nan, probability[requests.pair])
-        return replace(requests, probability=own, draw=n_before + 1)
+        requests = replace(requests, probability=own, draw=n_before + 1)
+        if self.runs is None:
+            return requests
+        drawable = pa.table({"query": state.pool.query, "document": state.pool.document})
+        drawable = drawable.filter(pa.array(~state.pool.is_honeypot))
+        text, messages = describe_draw(self.runs, checked_measure(self.measure), drawable)
+        return replace(requests, drawn_for=text, notes=(*requests.notes, *messages))
 
     def _sizes(self, pool: Pool) -> Floats:
         if self.runs is None:
@@ -125,24 +132,8 @@ def checked_measure(measure: str | Measure) -> Measure:
 
 def pool_of_runs(runs: Mapping[str, Any], measure: str) -> Pool:
     """Return the documents that a measure counts: the first k of each run and those tied with them, or all."""
-    cutoff, tables = checked_measure(measure).cutoff, []
-    for name, run in runs.items():
-        frame = FrameSource(as_run(run), f"the run '{name}'").read(["query", "document", "score"], BadRows())
-        if cutoff is not None:
-            order = frame.sort_by([("query", "ascending"), ("score", "descending")])
-            query, score = (np.asarray(order[name].combine_chunks()) for name in ("query", "score"))
-            is_other = np.append(True, query[1:] != query[:-1])
-            first = _last_true(is_other | np.append(True, score[1:] != score[:-1]))  # of the documents of equal score
-            frame = order.filter(pa.array(first - _last_true(is_other) < cutoff))
-        if not len(frame):
-            raise InputError("there are no documents", source=f"run '{name}'", kind="no-rows")
-        tables.append(frame.select(["query", "document"]))
-    return Pool.read(pa.concat_tables(tables))
-
-
-def _last_true(values: Booleans) -> Integers:
-    """Return the index of the last true value up to each place, (n,)."""
-    return np.maximum.accumulate(np.where(values, np.arange(len(values)), 0))
+    cutoff = checked_measure(measure).cutoff
+    return Pool.read(pa.concat_tables([first_documents(run, cutoff, name) for name, run in runs.items()]))
 
 
 def _is_open(state: PoolState) -> Booleans:

@@ -228,6 +228,7 @@ class Requests:
     unspent: tuple[Unspent, ...] = ()  # parts of the budget that buy no label
     probability: Floats | None = None  # (n,) probability with which the pair was drawn; None if it was not drawn
     draw: int = 1  # number of pairs that were judged or requested before the draw, plus 1; see `number_draw`
+    drawn_for: str | None = None  # the documents that could be drawn, as in `describe_draw`; None if it is not known
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -250,7 +251,8 @@ class Requests:
     def to_arrow(self) -> pa.Table:
         """Return a table: query, document, assessor, kind, price, reason; honeypot if the pool has them.
 
-        Requests for a sample also have the columns probability, draw (number of the draw), and drawn (its pairs).
+        Requests for a sample also have the columns probability, draw (number of the draw), drawn (its pairs), and
+        drawn_for (digests of the documents that could be drawn).
         """
         rows, roster, assessors = pa.array(self.pair), self.pool.roster, pa.nulls(len(self), pa.string())
         if roster is not None:
@@ -269,6 +271,8 @@ class Requests:
             columns["probability"] = pa.array(self.probability, from_pandas=True)
             columns["draw"] = pa.array(np.full(len(self), self.draw))
             columns["drawn"] = pa.array(np.full(len(self), int((~np.isnan(self.probability)).sum()) + self.unmet))
+            if self.drawn_for is not None:
+                columns["drawn_for"] = pa.array([self.drawn_for] * len(self))
         return pa.table(columns)
 
     @property

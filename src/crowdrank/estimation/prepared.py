@@ -14,6 +14,7 @@ from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import estimate_by_document
 from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate, draw_means
+from crowdrank.estimation.draw_pools import check_draws
 from crowdrank.estimation.forecast import Forecast, forecast_grades
 from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
 from crowdrank.evaluation.evaluate import as_run, used_features
@@ -21,6 +22,7 @@ from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.frames import frame_library
 from crowdrank.judgments.gold import Gold
+from crowdrank.readers.cells import DRAWN_FOR_COLUMN
 from crowdrank.readers.read import read_labels
 
 Unit = Literal["auto", "query", "document"]
@@ -129,6 +131,8 @@ def prepare_estimate(
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
     chosen = _choose_unit(joined, unit)
     _check_measure(parsed, chosen)
+    if chosen == "document" and DRAWN_FOR_COLUMN in expert.extras:
+        check_draws(filter(None, expert.extras[DRAWN_FOR_COLUMN].tolist()), runs, parsed, labels)
     messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
     return PreparedEstimate(

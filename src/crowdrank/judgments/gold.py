@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from crowdrank._text import counted
-from crowdrank._typing import Booleans, Floats, Grades, Integers
+from crowdrank._typing import Booleans, Grades, Integers
 from crowdrank.errors import Fix, InputError
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.scale import GradeMap, Scale
@@ -28,7 +29,7 @@ class Gold:
     backend: str = "pandas"
     report: ReadReport = field(default_factory=ReadReport)  # counts of the rows that were read
     grade_map: GradeMap | None = None  # grades of the judgments that each expert grade stands for
-    extras: Mapping[str, Floats] = field(default_factory=dict)  # further columns by name, (n,); see `frame`
+    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # further columns by name, (n,); see `frame`
 
     @classmethod
     def from_judgments(cls, judgments: Judgments) -> Gold:
@@ -52,7 +53,7 @@ class Gold:
     def frame(self) -> Any:
         """DataFrame with query, document, grade (its value), and further columns.
 
-        Those are the probabilities p0, p1, ... of the grades of a consensus, and `probability` and `draw` of a sample.
+        Those are the probabilities p0, p1, ... of the grades of a consensus, and the columns of a sample.
         """
         values = np.array(self.scale.values)[self.code]
         columns = {"query": self.query, "document": self.document, "grade": pa.array(values.astype(np.int64))}

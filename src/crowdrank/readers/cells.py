@@ -32,6 +32,8 @@ MIN_PROBABILITY = 1e-9
 SAMPLE_COLUMNS = ("probability", "draw", "drawn")
 """Columns of a sample: probability with which the document was drawn, number of the draw, and number of documents
 of this draw."""
+DRAWN_FOR_COLUMN = "drawn_for"
+"""Column of a sample with digests of the documents that could be drawn."""
 NOT_DRAWN_REASON, UNGRADED_REASON = "no probability: not drawn", "drawn, without a grade"
 """Reasons, shown to the user, for which rows of a sample are left out."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from crowdrank._arrow import release_unused_memory
 from crowdrank._assessor_kinds import KINDS, Kind
@@ -26,6 +27,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.readers.cells import (
+    DRAWN_FOR_COLUMN,
     SAMPLE_COLUMNS,
     ColumnsByRole,
     SampledRows,
@@ -487,7 +489,8 @@ def read_sample(
     n_ungraded = sum(one.n_ungraded for one in drawn if isinstance(one, SampledRows))
     warnings = _ungraded_warnings(draws, n_ungraded, inputs.name)
     report = replace(used.report, notes=(*used.report.notes, *warnings))
-    return replace(Gold.from_judgments(replace(used, report=report)), extras=draws)
+    extras = {**draws, **_drawn_for_column(tables, used)}
+    return replace(Gold.from_judgments(replace(used, report=report)), extras=extras)
 
 
 def _sampled_rows(source: Source, gold_columns: Mapping[str, str]) -> Source | None:
@@ -508,8 +511,8 @@ def read_draw_columns(
     format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
-) -> dict[str, Floats]:
-    """Return the columns `SAMPLE_COLUMNS` of the judgments of a sample (n,), NaN for others; none without a sample."""
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of the judgments of a sample (n,), NaN or None for others; none without a sample."""
     from crowdrank.readers.judging_database import JudgingDatabase
 
     inputs = open_input(source, format, separator)
@@ -519,7 +522,21 @@ def read_draw_columns(
     inputs = replace(inputs, sources=[SampledRows(one) for one in inputs.sources])
     tables = read_roles(inputs, Roles(("document",), ("query",)), columns, inputs.layout.columns, "skip")
     by_item = _item_columns(tables, judgments, names, partial(read_sample_columns, names=names))
-    return {name: judgments.by_row(values) for name, values in by_item.items()}
+    columns: dict[str, NDArray[Any]] = {**by_item, **_drawn_for_column(tables, judgments)}
+    return {name: judgments.by_row(values) for name, values in columns.items()}
+
+
+def _drawn_for_column(tables: Sequence[RoleTable], judgments: Judgments) -> dict[str, NDArray[np.object_]]:
+    """Return what each item was drawn for, None if that is not known; nothing if no table has the column."""
+    by_item, is_known = np.full(judgments.n_items, None, object), False
+    for table in tables:
+        source = table.origin.source
+        if DRAWN_FOR_COLUMN in source.names:
+            item = judgments.positions(*(table.row_ids(role) for role in ("query", "document")))
+            cells = source.read([DRAWN_FOR_COLUMN], BadRows())[DRAWN_FOR_COLUMN]
+            texts = np.array([None if cell is None else str(cell).strip() or None for cell in cells.to_pylist()])
+            by_item[item[item >= 0]], is_known = texts[item >= 0], True
+    return {DRAWN_FOR_COLUMN: by_item} if is_known else {}
 
 
 def _refuse_second_draws(
