@@ -135,6 +135,43 @@ def test_few_expert_queries_and_missing_labels_are_warned_about() -> None:
     assert result.table["judged"].min() < 1
 
 
+def first_documents(k: int) -> pd.DataFrame:
+    """Return the expert grades of the documents that are among the first k of a run."""
+    tops = [run.sort_values("score").groupby("query").tail(k)[["query", "document"]] for run in WORLD.runs.values()]
+    return EXPERT.merge(pd.concat(tops).drop_duplicates())
+
+
+@pytest.mark.parametrize("measure", ["nDCG@3", "nDCG@5", "AP@5", "DCG@3", "P@3", "RR@3", "ERR@3"])
+def test_experts_may_grade_the_first_documents_only(measure: str) -> None:
+    sample = first_documents(int(measure[-1]))
+    assert len(sample) < 0.65 * len(EXPERT)
+    depends = measure.startswith(("nDCG", "AP"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = estimate(expert=sample, measure=measure)
+    assert [one.category for one in caught] == [DataWarning] * len(result.warnings)
+    kinds = [one.kind for one in result.warnings]
+    assert ("ideal-from-labels" in kinds) == depends
+    complete = estimate(measure=measure).table["estimate"]
+    if not depends:
+        assert result.table["estimate"].tolist() == pytest.approx(complete.tolist(), rel=1e-12)
+        return
+    (warning,) = (one for one in result.warnings if one.kind == "ideal-from-labels")
+    assert f"{len(sample)} of {len(EXPERT)} labeled documents" in warning.problem
+    # The ideal DCG, or the number of relevant documents, of these grades alone is too small.
+    alone = np.nan_to_num(values(sample, measure)).mean(axis=0)
+    truth = np.nan_to_num(values(EXPERT, measure)).mean(axis=0)
+    assert np.all(np.abs(result.table["experts_only"] - truth) < 0.85 * np.abs(alone - truth))
+
+
+def test_certain_labels_complete_the_ideal_too() -> None:
+    sample, certain = first_documents(3), WORLD.truth
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        found = estimate(expert=sample, labels=certain, measure="nDCG@3").table
+    assert found["experts_only"].tolist() == pytest.approx(values(EXPERT, "nDCG@3").mean(axis=0).tolist())
+
+
 def test_expert_grades_of_other_queries_are_not_used() -> None:
     other = EXPERT.head(3).assign(query="elsewhere")
     with pytest.warns(DataWarning):

@@ -48,7 +48,7 @@ class Estimate:
         n_expert_queries: number of queries with expert grades.
         n_expert_grades: number of expert grades.
         warnings: what to check; kinds are `bias-unknown`, `features-used`, `few-expert-queries`, `unlabeled-documents`,
-            `ungraded-documents`, `expert-grades-unused` and `sample-incomplete`.
+            `ungraded-documents`, `ideal-from-labels`, `expert-grades-unused` and `sample-incomplete`.
         backend: library of `table`.
         labels_used_features: whether the labels are a consensus that used features of the documents.
         look: which of several looks this is; None if the comparison is looked at once.
@@ -162,7 +162,8 @@ def estimate(
 
     Labels of crowds or LLM judges exist for all queries and may be biased; experts graded a few. By `query`, experts
     graded the first documents of all runs for a random part of the queries. By `document`, they graded documents that
-    were drawn with known probabilities, as the policy `compare` of `collect next` does. Both estimates are unbiased.
+    were drawn with known probabilities, as the policy `compare` of `collect next` does. Both estimates are unbiased; by
+    query, nDCG and AP are if experts graded all labeled documents of these queries.
     Issues a :class:`crowdrank.errors.DataWarning` for each entry of `Estimate.warnings`.
 
     Args:

@@ -78,11 +78,25 @@ class JoinedRuns:
         return self._values(measure, self.first.grades)
 
     def expert_values(self, measure: Measure) -> Floats:
-        """Return the value of each run by query from the expert grades, (n_queries, n_runs)."""
+        """Return the value of each run by query from the expert grades, (n_queries, n_runs).
+
+        Documents that experts did not grade have the grades that experts give to others with such labels: without them,
+        the ideal DCG and the number of relevant documents would be smaller than those of the labels.
+        """
         assert self.sample is not None
-        grades = np.zeros(len(self.is_labeled))
-        grades[self.sample.row] = self.sample.grade
-        return self._values(measure, GoldGrades(grades))
+        if not self.is_ungraded.any():
+            grades = np.zeros(len(self.is_labeled))
+            grades[self.sample.row] = self.sample.grade
+            return self._values(measure, GoldGrades(grades))
+        return self._values(measure, _complete_grades(self.first.grades, self.sample))
+
+    @property
+    def is_ungraded(self) -> Booleans:
+        """Whether each row is a labeled document of an expert query that experts did not grade, (n_rows,)."""
+        assert self.sample is not None
+        is_ungraded = self.is_labeled & self.is_expert_query[self.query_of_row]
+        is_ungraded[self.sample.row] = False
+        return np.asarray(is_ungraded)
 
     def _values(self, measure: Measure, grades: GoldGrades) -> Floats:
         scorings = (RunScoring(replace(one, grades=grades), skip_unjudged=False) for one in self.alignments.values())
@@ -133,6 +147,26 @@ class JoinedRuns:
             marked = replace(aligned, ranking=replace(ranking, row=row))
             shares[name] = float(RunScoring(marked, skip_unjudged=False).values(cutoff)[queries].mean())
         return shares
+
+
+def _complete_grades(labels: GoldGrades, sample: Sample) -> GoldGrades:
+    """Return the grades of the experts in the rows of the sample, and what the labels say of experts in the others.
+
+    The probability of an expert grade, given that of the label, is estimated from the sample; one grade that agrees is
+    added for each grade of the labels.
+    """
+    known = labels.grades if labels.values is None or labels.shares is None else labels.values
+    values = np.union1d(known, sample.grade)
+    shares = np.zeros((len(labels.grades), len(values)))
+    if labels.values is None or labels.shares is None:
+        shares[np.arange(len(shares)), np.searchsorted(values, labels.grades)] = 1.0
+    else:
+        shares[:, np.searchsorted(values, labels.values)] = labels.shares
+    experts = (values == sample.grade[:, None]).astype(np.float64)
+    counts = shares[sample.row].T @ experts + np.eye(len(values))
+    shares = shares @ (counts / counts.sum(axis=1, keepdims=True))
+    shares[sample.row] = experts
+    return GoldGrades(values[shares.argmax(axis=1)], shares, values)
 
 
 def _equal_parts(one: Integers, other: Integers, n_queries: int) -> Booleans:

@@ -39,6 +39,10 @@ MIN_EXPERT_JUDGED = 0.5
 """Minimum share of the first documents of expert queries that experts graded, for estimates by query."""
 
 
+MEASURES_OF_ALL_DOCUMENTS = {"nDCG": "the ideal DCG", "AP": "the number of relevant documents"}
+"""Measures that depend on documents below the first ones, and what does."""
+
+
 class ContrastEstimator(Protocol):
     """Estimates linear combinations of the means of runs."""
 
@@ -227,8 +231,20 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
         raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
     if shares[lowest] < 1:
         listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())
-        problem = f"experts did not grade all first documents of their queries; the others count as grade 0 ({listed})"
+        problem = (
+            f"experts did not grade all first documents of their queries ({listed}); the others count as experts grade "
+            "documents with such labels, or as grade 0 without a label"
+        )
         messages.append(Message(problem, "ungraded-documents", "warning"))
+    if measure.name in MEASURES_OF_ALL_DOCUMENTS and joined.is_ungraded.any():
+        n_labeled = int((joined.is_labeled & joined.is_expert_query[joined.query_of_row]).sum())
+        what = MEASURES_OF_ALL_DOCUMENTS[measure.name]
+        problem = (
+            f"experts graded {n_labeled - int(joined.is_ungraded.sum()):,} of {n_labeled:,} labeled documents of their "
+            f"queries; {what} takes the others from the labels, and what is wrong there is not in the intervals"
+        )
+        fixes = (Fix("let experts grade all labeled documents of some queries"), Fix("use DCG or P"))
+        messages.append(Message(problem, "ideal-from-labels", "warning", fixes=fixes))
     if n_queries < MIN_EXPERT_QUERIES:
         problem = f"experts graded {n_queries} queries; below {MIN_EXPERT_QUERIES}, intervals are wide and unreliable"
         messages.append(Message(problem, "few-expert-queries", "warning", fixes=(Fix("let experts grade more"),)))
