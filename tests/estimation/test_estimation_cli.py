@@ -123,3 +123,14 @@ def test_bad_input_has_one_message_and_writes_nothing(folder: Path, case: str, k
     assert done.exception.fixes
     assert "p (Holm)" not in done.stdout
     assert set(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [["estimate"], ["gate", "--against"]])
+def test_an_option_for_one_file_is_refused_twice(folder: Path, command: list[str]) -> None:
+    words = [*command, str(folder / "live.trec"), str(folder / "new.trec"), "--labels", str(folder / "consensus.parquet")]
+    done = CliRunner().invoke(app, [*words, *(2 * ["--expert", str(folder / "sample.csv")])])
+    assert isinstance(done.exception, UsageError)
+    assert (done.exception.kind, done.exception.parameter) == ("given-twice", "expert")
+    done = CliRunner().invoke(app, [*words, "--labels", str(folder / "other.parquet")])
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.parameter == "labels"

@@ -43,7 +43,21 @@ _CURRENT_OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())
 
 
 class Command(TyperCommand):
-    """Command that makes its options known to `render` and applies `--max-bytes` to every file that it reads."""
+    """Command that makes its options known to `render` and applies `--max-bytes` to every file that it reads.
+
+    An option for one file that is given twice is refused: only the last file would be read.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        _CURRENT_OPTIONS.set(self.params)
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            for number, one in enumerate(order):
+                if one in order[:number] and not one.multiple and _is_file(one):
+                    fixes = ["give it once", *(["give several files as a pattern in quotes, such as 'graded-*.csv'"] if one.name == "expert" else [])]
+                    raise UsageError("is given twice", parameter=one.name, kind="given-twice", fix=fixes)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -52,6 +66,13 @@ class Command(TyperCommand):
         _CURRENT_OPTIONS.set(self.params)
         with default_max_bytes(ctx.params.get("max_bytes")):
             return super().invoke(ctx)
+
+
+def _is_file(option: Any) -> bool:
+    """Return whether an option or argument is a path; typer 0.29 describes types in another way than before."""
+    if hasattr(option, "type_descriptor"):
+        return option.type_descriptor.annotation is Path
+    return bool(option.type.name == "path")
 
 
 def render(message: Message) -> str:
