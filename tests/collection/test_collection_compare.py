@@ -102,6 +102,14 @@ def test_honeypots_and_rosters_keep_the_sample() -> None:
     assert [note.kind for note in limited.notes] == ["sample-incomplete"]
 
 
+def test_one_ranking_or_no_labels_are_noted() -> None:
+    assert [note.kind for note in CompareRuns({"live": RUNS["live"]}).next(PAIRS, budget=10).notes] == [
+        "one-ranking",
+        "no-labels",
+    ]
+    assert CompareRuns(RUNS, LABELS).next(PAIRS, budget=10).notes == ()
+
+
 @pytest.mark.parametrize("measure", ["AP", "RR@5", "ERR@10"])
 def test_measures_that_are_not_sums_over_documents_are_refused(measure: str) -> None:
     with pytest.raises(UsageError) as caught:

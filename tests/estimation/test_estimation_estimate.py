@@ -172,6 +172,37 @@ def test_certain_labels_complete_the_ideal_too() -> None:
     assert found["experts_only"].tolist() == pytest.approx(values(EXPERT, "nDCG@3").mean(axis=0).tolist())
 
 
+def test_values_at_the_end_of_the_range_are_explained() -> None:
+    labels = WORLD.truth.assign(grade=np.arange(len(WORLD.truth)) % 2)
+    sample = first_documents(3).assign(probability=0.02, draw=1, grade=3)
+    result = estimate(labels=labels, expert=sample, measure="P@3")
+    table, notes = result.table, [one for one in result.protocol() if "is limited to the range" in one]
+    assert table["estimate"][0] == 1
+    assert any("'live': " in one for one in notes)
+    assert table["difference"][1] == pytest.approx(table["estimate"][1] - table["estimate"][0])
+    raw = float(notes[0].split(": ")[1].split()[0])
+    assert raw > 1
+    assert table["bias"][0] == pytest.approx(table["labels_only"][0] - raw, abs=1e-4)
+
+
+def test_by_query_a_drawn_sample_is_refused_because_of_its_few_documents() -> None:
+    sample = WORLD.truth.sample(frac=0.2, random_state=1).assign(probability=0.2, draw=1)
+    with pytest.raises(InputError) as caught:
+        estimate(expert=sample, unit="query")
+    assert caught.value.kind == "unknown-probabilities"
+    assert "no column" not in caught.value.problem
+    assert (caught.value.fixes[0].parameter, caught.value.fixes[0].value) == ("unit", "document")
+
+
+def test_different_grades_of_a_drawn_document_are_noted() -> None:
+    sample = WORLD.truth.head(20).assign(probability=0.5, draw=1)
+    other = sample.head(3).assign(grade=lambda rows: (rows["grade"] + 1) % 3)
+    (note,) = read_sample(pd.concat([sample, other])).report.notes
+    assert (note.kind, note.severity) == ("different-grades", "note")
+    assert note.problem.startswith("3 drawn documents")
+    assert read_sample(pd.concat([sample, sample.head(3)])).report.notes == ()
+
+
 def test_expert_grades_of_other_queries_are_not_used() -> None:
     other = EXPERT.head(3).assign(query="elsewhere")
     with pytest.warns(DataWarning):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import crowdrank
 from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import InputError, UsageError, option_parameter
 from crowdrank.estimation.by_query import ContrastEstimate
 from crowdrank.estimation.forecast import forecast_grades
 from crowdrank.estimation.gate import GateResult, gate
@@ -92,6 +92,32 @@ def test_forecasts_follow_the_parts_of_the_variance() -> None:
     few = forecast_grades(estimate(0.0), 0.02, **{**counts, "n_possible": 1000})
     assert few.grades is not None
     assert 900 <= few.grades <= 1000
+
+
+def test_a_bound_falls_with_the_number_of_grades() -> None:
+    few = ContrastEstimate(0.0, -0.2, 0.2, 1.0, 0.0, error=0.001, query_error=0.001, is_bound=True)
+    assert forecast_grades(few, 0.1, n_grades=100, n_possible=1000, n_queries=50).grades == 200
+    assert forecast_grades(few, 0.01, n_grades=100, n_possible=1000, n_queries=50).queries == 100
+
+
+def test_an_interval_that_is_a_bound_is_explained() -> None:
+    changed = LIVE["query"].isin(LIVE["query"].unique()[:12:4])
+    new = LIVE.assign(score=np.where(changed, -LIVE["score"], LIVE["score"]))
+    result = gate(new, LIVE, WORLD.labels, WORLD.expert(60))
+    (sentence,) = [one for one in result.estimate.protocol() if "rare queries" in one]
+    assert "fewer than 4" in sentence
+    assert result.difference.is_bound
+    assert np.isnan(result.estimate.table["difference_worth"][1])
+    assert not any("rare queries" in one for one in gate(NEW, LIVE, WORLD.labels, WORLD.expert(60)).estimate.protocol())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_markdown_has_no_empty_section_and_names_options() -> None:
+    result = gate(NEW, LIVE, WORLD.labels, n_changed=0)
+    assert "Queries that changed" not in result.markdown()
+    assert "Holm" not in result.markdown()
+    assert "give it with --expert" in result.markdown(write_message=lambda one: one.render(option_parameter))
+    assert "Queries that changed" in gate(NEW, LIVE, WORLD.labels, n_changed=1).markdown()
 
 
 def test_error_rates_of_the_gate_are_at_most_half_of_the_level() -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import crowdrank
 from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import DataWarning, InputError, UsageError
 from crowdrank.estimation.by_query import ContrastEstimate
 from crowdrank.estimation.group_sequential import (
     crossing_probability,
@@ -27,6 +27,7 @@ from crowdrank.estimation.group_sequential import (
 from crowdrank.estimation.watching import answer, check_draws, half_width_to_decide, plan_look
 
 WORLD = make_world(150)
+NEAR = WORLD.runs["live"].assign(score=lambda run: run["score"] + np.random.default_rng(0).normal(0, 1.0, len(run)))
 REFERENCE = {
     1: [1.96],
     2: [2.797, 1.977],
@@ -188,7 +189,8 @@ def test_a_look_that_is_not_the_number_of_draws_is_refused() -> None:
         ([1], [60], True),
         ([1, 2, 3], [60, 60, 60], True),  # of the judging service
         ([1, 61, 121], [60, 60, 60], True),
-        ([5, 65], [60, 60], True),
+        ([5, 65], [60, 60], False),
+        ([2], [60], False),
         ([1, 61], [57, 60], True),  # three documents were left out
         ([1, 121], [60, 60], False),
         ([1, 3], [60, 60], False),
@@ -202,6 +204,36 @@ def test_a_draw_that_is_missing_is_found(numbers: list[float], sizes: list[float
     with pytest.raises(InputError) as caught:
         check_draws(np.array(numbers, float), np.array(sizes, float))
     assert caught.value.kind == "looks-out-of-order"
+
+
+def test_a_missing_draw_is_a_warning_without_looks() -> None:
+    sample = draws(2)
+    with pytest.warns(DataWarning, match="first draw is number 61"):
+        result = crowdrank.estimate(WORLD.runs, WORLD.labels, sample[sample["draw"] > 1])
+    assert [one.kind for one in result.warnings] == ["draw-missing"]
+    assert crowdrank.estimate(WORLD.runs, WORLD.labels, sample).warnings == ()
+
+
+def test_a_difference_within_the_margin_is_said_to_be() -> None:
+    difference = ContrastEstimate(0.05, 0.02, 0.08, 0.001, 0.0)
+    small = answer("new", difference, 0.001, alpha=0.05, margin=0.2, is_last=True)
+    assert small.kind == "different"
+    assert "different, but not by more than 0.2" in small.sentence("live", 0.2, 10, 10)
+    assert "but" not in small.sentence("live", 0.05, 10, 10)
+
+
+def test_what_is_expected_after_the_last_look_is_said_to_be_too_late() -> None:
+    result = crowdrank.estimate({"live": NEAR, "new": WORLD.runs["live"]}, WORLD.labels, draws(1, 20), looks=2)
+    (found,) = result.answers
+    assert (found.kind, found.planned_grades) == ("go-on", 40)
+    assert "looks end at about 40 expert grades" in result.answer_sentences()[0]
+
+
+def test_a_further_look_is_not_suggested() -> None:
+    with pytest.raises(UsageError) as caught:
+        crowdrank.estimate(WORLD.runs, WORLD.labels, draws(3), looks=2)
+    assert caught.value.kind == "looks-out-of-order"
+    assert all(fix.parameter is None for fix in caught.value.fixes)
 
 
 def test_a_look_without_the_draw_before_is_refused() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import DataWarning, InputError, UsageError
 from crowdrank.estimation.designs import DesignModel, designs_of_pilot
 from crowdrank.estimation.estimate import estimate
 from crowdrank.estimation.forecast import VarianceModel
@@ -276,3 +276,25 @@ def test_bad_input_of_the_command_is_an_error() -> None:
         done = CliRunner().invoke(app, ["plan", *words])
         assert isinstance(done.exception, UsageError)
         assert done.stdout == ""
+
+
+def test_a_small_pilot_is_a_warning() -> None:
+    with pytest.warns(DataWarning, match="below 20"):
+        planned(expert=WORLD.expert(10), half_width=0.1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_plan_says_what_is_missing_and_has_no_equal_rows() -> None:
+    weak = planned(difference=0.005)
+    assert {row[""] for row in weak.rows()} == {"too little power"}
+    assert weak.reason().count(":") == 1
+    assert {row[""] for row in planned(half_width=0.0001).rows()} == {"too wide"}
+    for result in (weak, planned(half_width=0.0001, labels_per_document=(1, 3))):
+        kinds = {(one.queries, one.expert_grades, one.cost, round(one.half_width, 6)) for one in result.options}
+        assert len(kinds) == len(result.options)
+
+
+def test_messages_of_the_command_do_not_name_none() -> None:
+    done = CliRunner().invoke(app, ["plan", "--half-width", "-1", "--queries", "100"])
+    assert isinstance(done.exception, UsageError)
+    assert "None" not in str(done.exception)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -305,7 +305,7 @@ def _print_requests(requests: Requests, outstanding: OutstandingRequests, output
         print_line(f"No requests: {reason}.")
         _print_unspent(requests)
         return
-    print_table(requests.to_arrow())
+    print_table(replace(requests, drawn_for=None).to_arrow())
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in requests.reasons().items())
     written = "" if output is None else f"; written to {output}"
     unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""

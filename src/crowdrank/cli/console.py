@@ -55,7 +55,8 @@ class Command(TyperCommand):
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for number, one in enumerate(order):
                 if one in order[:number] and not one.multiple and _is_file(one):
-                    fixes = ["give it once", *(["give several files as a pattern in quotes, such as 'graded-*.csv'"] if one.name == "expert" else [])]
+                    pattern = ["give several files as a pattern in quotes, such as 'graded-*.csv'"]
+                    fixes = ["give it once", *(pattern if one.name == "expert" else [])]
                     raise UsageError("is given twice", parameter=one.name, kind="given-twice", fix=fixes)
         return super().parse_args(ctx, args)
 

@@ -12,7 +12,7 @@ import typer
 from crowdrank._options import option
 from crowdrank._text import escape_invisible
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json
+from crowdrank.cli.console import print_json, render
 from crowdrank.cli.estimate_command import (
     EstimateOptions,
     LabelFile,
@@ -75,7 +75,7 @@ def gate(
     if json:
         print_json(result.to_dict(shown))
     else:
-        sys.stdout.write(escape_invisible(result.markdown(shown), keep_characters="\n"))
+        sys.stdout.write(escape_invisible(result.markdown(shown, render), keep_characters="\n"))
     if result.exit_code:
         raise typer.Exit(result.exit_code)
 

@@ -83,6 +83,7 @@ class CompareRuns(Policy):
         self, state: PoolState, model: Aggregator | None, budget: Budget, notes: list[Message]
     ) -> Requests:
         """Draw documents."""
+        notes.extend(self._input_notes())
         wanted = self.rank_requests(state, None)
         n_before = len(state.pool) - len(wanted) - int(state.pool.is_honeypot.sum())
         rng = np.random.default_rng([self.random_state or 0, n_before])
@@ -108,6 +109,19 @@ class CompareRuns(Policy):
         drawable = drawable.filter(pa.array(~state.pool.is_honeypot))
         text, messages = describe_draw(self.runs, checked_measure(self.measure), drawable)
         return replace(requests, drawn_for=text, notes=(*requests.notes, *messages))
+
+    def _input_notes(self) -> list[Message]:
+        """Return notes about runs and labels that make the sample less useful for a comparison."""
+        notes = []
+        if self.runs is not None and len(self.runs) == 1:
+            problem = "there is one ranking, so that documents are drawn for its value, not for a difference"
+            fix = Fix("give both rankings to compare them")
+            notes.append(Message(problem, "one-ranking", "note", fixes=(fix,)))
+        if self.runs is not None and self.labels is None:
+            problem = "there are no labels, so that all documents count as equally uncertain"
+            fix = Fix("give the labels of the estimate with {}, and it needs fewer grades", "labels")
+            notes.append(Message(problem, "no-labels", "note", fixes=(fix,)))
+        return notes
 
     def _sizes(self, pool: Pool) -> Floats:
         if self.runs is None:

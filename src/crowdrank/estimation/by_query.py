@@ -47,6 +47,7 @@ class ContrastEstimate:
         worth: ratio of the variance of experts alone to that of the estimate; NaN without experts.
         error: standard error; NaN without experts.
         query_error: part of the standard error that stays if experts grade all documents of these queries.
+        is_bound: whether too few queries show a difference, so that the interval holds what rare ones can hide.
 
     """
 
@@ -60,6 +61,7 @@ class ContrastEstimate:
     worth: float = float("nan")
     error: float = float("nan")
     query_error: float = float("nan")
+    is_bound: bool = False
 
     def clipped(self, lowest: float, highest: float) -> ContrastEstimate:
         """Return the estimate with value and interval within the range of the measure.
@@ -314,9 +316,10 @@ def widen_if_sparse(
     share, n = (n_differ / len(differs), len(differences)) if n_differ else (1.0, len(differs))
     bound = sparse_bound(n, largest, share, level)
     if is_enough:  # all known differences are equal
-        return replace(estimate, lower=estimate.value - bound, upper=estimate.value + bound)
+        return replace(estimate, lower=estimate.value - bound, upper=estimate.value + bound, is_bound=True)
     lower, upper = min(estimate.lower, -bound), max(estimate.upper, bound)
-    return replace(estimate, lower=lower, upper=upper, p=max(estimate.p, 2.0 ** (1 - n_shown)) if n_shown else 1.0)
+    p = max(estimate.p, 2.0 ** (1 - n_shown)) if n_shown else 1.0
+    return replace(estimate, lower=lower, upper=upper, p=p, is_bound=True)
 
 
 def has_enough_differences(n: float, n_shown: float, n_differ: float) -> bool:

@@ -69,7 +69,7 @@ def describe_draw(runs: Mapping[str, Any], measure: Measure, pool: pa.Table) -> 
     return text, [Message(problem, "pairs-not-drawn", "warning", fixes=(fix,))]
 
 
-def check_draws(texts: Iterable[str], runs: Mapping[str, Any], measure: Measure, labels: Any) -> None:
+def check_drawn_for(texts: Iterable[str], runs: Mapping[str, Any], measure: Measure, labels: Any) -> None:
     """Raise InputError unless each draw could reach all labeled documents among the first of the runs.
 
     This is so if the documents were drawn for these runs (the same first documents in any order), and for the first k

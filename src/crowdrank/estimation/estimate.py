@@ -14,7 +14,7 @@ from crowdrank._estimator import require_one_of
 from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import DataWarning, Fix, Message, UsageError
-from crowdrank.estimation.by_query import N_DRAWS_OF_MEANS
+from crowdrank.estimation.by_query import MIN_INFORMATIVE_QUERIES, N_DRAWS_OF_MEANS
 from crowdrank.estimation.forecast import Forecast
 from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
 from crowdrank.estimation.watching import Look, LookConclusion, answer, check_draws, half_width_to_decide, plan_look
@@ -48,12 +48,13 @@ class Estimate:
         n_expert_queries: number of queries with expert grades.
         n_expert_grades: number of expert grades.
         warnings: what to check; kinds are `bias-unknown`, `features-used`, `few-expert-queries`, `unlabeled-documents`,
-            `ungraded-documents`, `ideal-from-labels`, `expert-grades-unused` and `sample-incomplete`.
+            `ungraded-documents`, `ideal-from-labels`, `draw-missing`, `expert-grades-unused` and `sample-incomplete`.
         backend: library of `table`.
         labels_used_features: whether the labels are a consensus that used features of the documents.
         look: which of several looks this is; None if the comparison is looked at once.
         answers: what the look concludes about each run but the baseline.
         margin: largest difference that does not matter; None if there is none.
+        notes: sentences about single rows, such as values at an end of the range of the measure.
 
     """
 
@@ -71,6 +72,7 @@ class Estimate:
     look: Look | None = None
     answers: tuple[LookConclusion, ...] = ()
     margin: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def table(self) -> Any:
@@ -78,9 +80,10 @@ class Estimate:
 
         Columns: run, estimate with lower and upper; difference (to the baseline) with difference_lower and
         difference_upper, p, p_holm (adjusted over the runs); labels_only and experts_only, the values from one source
-        alone, labels_difference and experts_difference likewise; bias (of the labels: labels_only - estimate); weight
-        (lambda of the labels) and difference_weight; worth and difference_worth (number of further expert grades that
-        experts alone would need for the same precision); judged (share of the first k documents that have a label) and
+        alone, labels_difference and experts_difference likewise; bias (of the labels: labels_only - estimate before it
+        is limited to the range of the measure); weight (lambda of the labels) and difference_weight; worth and
+        difference_worth (number of further expert grades that experts alone would need for the same precision; NaN if
+        too few queries show a difference); judged (share of the first k documents that have a label) and
         graded (share of those of the expert queries that experts graded).
         """
         return from_arrow(self.rows, self.backend)
@@ -115,7 +118,8 @@ class Estimate:
         """Describe in sentences how the estimates were made."""
         experts = f"{counted(self.n_expert_grades, 'expert grade')} of {counted(self.n_expert_queries, 'query')}"
         level = f"{self.level:g}" + ("" if self.look is None or self.look.n_looks == 1 else " over all looks")
-        intervals = f"Intervals have the level {level}; p_holm is adjusted by Holm's method over the runs."
+        holm_note = "; p_holm is adjusted by Holm's method over the runs" if len(self.rows) > 2 else ""
+        intervals = f"Intervals have the level {level}{holm_note}."
         sentences = [
             f"{self.measure} of {counted(len(self.rows), 'run')} on {counted(self.n_queries, 'query')} with labels"
             f"{f' and {experts}' if self.unit != 'none' else ''}; differences are to '{self.baseline}'.",
@@ -125,6 +129,7 @@ class Estimate:
         ]
         if self.look is not None and self.look.n_looks != 1:
             sentences.append(self.look.sentence())
+        sentences.extend(self.notes)
         if self.unit == "query":
             sentences.append("The weight of the labels for a query is fitted on the other expert queries.")
         if self.unit == "document" and self.measure.name == "nDCG":
@@ -230,7 +235,8 @@ def _present_look(
     margin: float | None,
 ) -> Look | None:
     """Return the present interim analysis (look) of a group-sequential comparison; None without interim analyses."""
-    check_parameter("margin", margin, [Number(0, above=True), None])
+    if margin is not None:
+        check_parameter("margin", margin, [Number(0, above=True)])
     sample = prepared.joined.sample
     if looks is None and planned_grades is None:
         if look is None and margin is None:
@@ -286,7 +292,29 @@ def summarize(
         look=look,
         answers=() if look is None else _answers(prepared, rows, baseline, level, look, margin),
         margin=margin,
+        notes=_row_notes(prepared, baseline, level),
     )
+
+
+def _row_notes(prepared: PreparedEstimate, baseline: str, level: float) -> tuple[str, ...]:
+    """Return sentences about values at an end of the range, and about intervals that are bounds."""
+    notes, measure = [], prepared.measure
+    for name in prepared.joined.alignments:
+        raw, value = prepared.unlimited_mean(name, level).value, prepared.mean(name, level).value
+        if raw != value:
+            notes.append(
+                f"'{name}': {raw:.4f} is limited to the range of {measure} ({value:.4f}), from which its difference is "
+                "computed; the bias of the labels is that before."
+            )
+        if name != baseline and prepared.joined.sample is not None:
+            difference = prepared.difference(name, baseline, level)
+            if difference.is_bound:
+                notes.append(
+                    f"'{name}' and '{baseline}': too few queries show a difference (fewer than "
+                    f"{MIN_INFORMATIVE_QUERIES}, or all the same), so that the interval holds the largest difference "
+                    "that rare queries can hide; what the labels are worth is not known."
+                )
+    return tuple(notes)
 
 
 def _answers(
@@ -307,7 +335,8 @@ def _answers(
         if found.kind == "go-on" and not look.is_last:
             forecast = _forecast_answer(prepared, row["run"], baseline, look, half_width_to_decide(difference, margin))
             more = None if forecast.grades is None else forecast.grades - prepared.n_expert_grades
-            found = replace(found, forecast=forecast, more_grades=more)
+            planned = round(max(times for times, _ in look.later_looks()) * prepared.n_expert_grades)
+            found = replace(found, forecast=forecast, more_grades=more, planned_grades=planned)
         answers.append(found)
     return tuple(answers)
 
@@ -351,13 +380,15 @@ def _result_rows(prepared: PreparedEstimate, baseline: str, level: float, look: 
                 "p_holm": float(adjusted),
                 "labels_only": mean.labels,
                 "experts_only": mean.experts,
-                "bias": mean.labels - mean.value if n_grades else float("nan"),
+                "bias": mean.labels - prepared.unlimited_mean(name, level).value if n_grades else float("nan"),
                 "labels_difference": difference.labels,
                 "experts_difference": difference.experts,
                 "weight": mean.weight,
                 "difference_weight": float("nan") if is_baseline else difference.weight,
                 "worth": (mean.worth - 1) * n_grades,
-                "difference_worth": float("nan") if is_baseline else (difference.worth - 1) * n_grades,
+                "difference_worth": float("nan")
+                if is_baseline or difference.is_bound
+                else (difference.worth - 1) * n_grades,
             }
         )
     return rows

@@ -37,8 +37,8 @@ class Forecast:
         if self.queries is None:
             return "expert grades of a sample"
         return (
-            f"about {counted(self.queries, 'query')} with labels and expert grades: even if experts graded everything, "
-            f"{counted(n_queries, 'query')} would not be enough"
+            f"about {counted(self.queries, 'query')} with labels and expert grades, as "
+            f"{counted(n_queries, 'query')} would not be enough even if experts graded everything"
         )
 
 
@@ -78,7 +78,7 @@ def forecast_grades(
     """Return the forecast for an interval of estimate +- `half_width`.
 
     The variance is that of the queries, plus a part that falls with the number of grades n as 1/n - 1/N and is 0 if all
-    N documents are graded. If no document shows a difference, the interval is a bound that falls as 1/n.
+    N documents are graded. If too few queries show a difference, the interval is a bound that falls as 1/n.
 
     Args:
         estimate: the present estimate, with experts.
@@ -89,9 +89,9 @@ def forecast_grades(
 
     """
     present = (estimate.upper - estimate.lower) / 2
-    if estimate.error <= 0 or n_grades >= n_possible:
+    if estimate.is_bound or estimate.error <= 0 or n_grades >= n_possible:
         ratio = present / half_width
-        queries = ceil(n_queries * ratio**2)
+        queries = ceil(n_queries * (n_grades / n_possible * ratio if estimate.is_bound else ratio**2))
         return Forecast(ceil(n_grades * ratio)) if n_grades * ratio <= n_possible else Forecast(None, queries)
     wanted, fixed = (estimate.error * half_width / present) ** 2, estimate.query_error**2
     if wanted <= fixed:

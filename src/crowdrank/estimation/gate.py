@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -153,8 +154,14 @@ class GateResult:
             "warnings": [{"kind": warning.kind, "problem": warning.problem} for warning in self.warnings],
         }
 
-    def markdown(self, texts: Texts | None = None) -> str:
-        """Return the decision in Markdown, as a comment of a pull request; ids and texts are escaped."""
+    def markdown(self, texts: Texts | None = None, write_message: Callable[[Message], str] = str) -> str:
+        """Return the decision in Markdown, as a comment of a pull request; ids and texts are escaped.
+
+        Args:
+            texts: texts of queries and documents.
+            write_message: function that writes a warning as text; by default with the parameters of Python.
+
+        """
         known, title = Texts() if texts is None else texts, {"pass": "passes", "worse": "is worse"}
         cutoff = self.estimate.measure.cutoff or JUDGED_CUTOFF
         rows = [
@@ -174,16 +181,24 @@ class GateResult:
             "",
             *markdown_table(rows),
             "",
-            f"### Queries that changed most ({len(self.changed)} of {self.n_changed:,})",
-            "",
-            *markdown_table([one.row(known) for one in self.changed]),
-            "",
-            "The values of single queries are by the labels.",
-            "",
-            *(f"- Warning: {markdown_text(str(warning))}" for warning in self.warnings),
+            *self._changed_lines(known),
+            *(f"- Warning: {markdown_text(write_message(warning))}" for warning in self.warnings),
             *(f"- {markdown_text(sentence)}" for sentence in self.estimate.protocol()),
         ]
         return "\n".join(lines) + "\n"
+
+    def _changed_lines(self, texts: Texts) -> list[str]:
+        """Return the section about changed queries; none if none is listed."""
+        if not self.changed:
+            return []
+        return [
+            f"### Queries that changed most ({len(self.changed)} of {self.n_changed:,})",
+            "",
+            *markdown_table([one.row(texts) for one in self.changed]),
+            "",
+            "The values of single queries are by the labels.",
+            "",
+        ]
 
 
 def gate(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from crowdrank._text import counted, markdown_table, markdown_text
 from crowdrank.constraints import Number, check_parameter
-from crowdrank.errors import DataWarning, Fix, UsageError
+from crowdrank.errors import DataWarning, Fix, Message, UsageError
 from crowdrank.estimation.designs import DesignModel, DesignName, check_runs_differ, designs_of_pilot
 from crowdrank.estimation.forecast import Forecast
 from crowdrank.estimation.joined_runs import join_runs
@@ -31,6 +31,8 @@ DESIGN_NAMES: dict[DesignName, str] = {
 }
 MIN_PLANNED_QUERIES = 10
 """Minimum number of queries of a plan, and of documents that are drawn."""
+MIN_PILOT_QUERIES = 20
+"""Number of expert queries of a pilot below which a warning is issued."""
 MAX_PLANNED_QUERIES = 10_000_000
 """Maximum number of queries of which it is said that they would suffice."""
 N_POOL_SIZES = 40
@@ -148,7 +150,10 @@ class PlanResult:
         """Return the best option and why, or what is missing, in a sentence."""
         if self.best is None:
             if self.forecast is not None:
-                return f"No option reaches {self.wish.sentence()}: {self.forecast.sentence(0, self.n_queries)}."
+                if self.forecast.queries is None:
+                    return f"No option reaches {self.wish.sentence()}, even with {MAX_PLANNED_QUERIES:,} queries."
+                needed = self.forecast.sentence(0, self.n_queries)
+                return f"No option reaches {self.wish.sentence()}. What would suffice: {needed}."
             costs = [one.cost for one in self.options if one.is_precise]
             cheapest = f"; the cheapest precise one costs {min(costs):,.2f}" if self.wish.is_precision and costs else ""
             return f"No option reaches {self.wish.sentence()}{cheapest}."
@@ -198,7 +203,10 @@ class PlanResult:
     def _what_is_missing(self, one: PlanOption) -> str:
         if one.meets:
             return ""
-        return "too costly" if one.is_precise else "too wide"
+        if one.is_precise:
+            return "too costly"
+        wished = self.wish.half_width
+        return "too wide" if wished is not None and one.half_width > wished else "too little power"
 
     def protocol(self) -> list[str]:
         """Describe in sentences how the options were found."""
@@ -293,7 +301,8 @@ def plan(
         ("level", level, Number(0, 1, above=True, below=True), False),
     ]
     for name, value, valid, may_be_missing in checks:
-        check_parameter(name, value, [valid, None] if may_be_missing else [valid])
+        if value is not None or not may_be_missing:
+            check_parameter(name, value, [valid])
     wish = Wish(level, half_width, difference, power, budget)
     if not wish.is_precision and budget is None:
         fixes = [
@@ -312,11 +321,19 @@ def plan(
         for model in models
         for n_labels in (numbers if model.name != "experts" else (0,))
     ]
-    options = tuple(sorted(found, key=lambda one: rank_option(one, wish)))
+    options = _distinct(sorted(found, key=lambda one: rank_option(one, wish)))
     best = 0 if options[0].meets else None
     is_possible = any(wish.is_precise(model, n_queries, n_queries * model.documents_per_query) for model in models)
     forecast = None if is_possible else Forecast(None, _enough_queries(models, wish))
     return PlanResult(options, best, wish, parsed, n_queries, source, forecast, backend)
+
+
+def _distinct(options: list[PlanOption]) -> tuple[PlanOption, ...]:
+    """Return the options without those of equal cost and precision that grade the same, such as all documents."""
+    by_content = {
+        (one.queries, one.expert_grades, round(one.cost, 2), round(one.half_width, 6)): one for one in reversed(options)
+    }
+    return tuple(one for one in options if one in by_content.values())
 
 
 def rank_option(one: PlanOption, wish: Wish) -> tuple[bool, float, float]:
@@ -374,6 +391,10 @@ def _models(
         warnings.warn(DataWarning(message), stacklevel=3)
     models = designs_of_pilot(prepared, np.array([-1.0, 1.0]))
     n_expert, n_queries = int(prepared.joined.is_expert_query.sum()), len(prepared.joined.queries)
+    if prepared.unit == "query" and n_expert < MIN_PILOT_QUERIES:
+        problem = f"experts graded {n_expert} queries; the plan of a pilot below {MIN_PILOT_QUERIES} is a matter of chance"
+        fix = Fix("let experts grade more queries, or plan for some more grades")
+        warnings.warn(DataWarning(Message(problem, "small-pilot", "warning", fixes=(fix,))), stacklevel=3)
     pilot = f"{counted(prepared.n_expert_grades, 'expert grade')} of {counted(n_expert, 'query')}"
     source = f"Variances are those of the pilot: {pilot}, {counted(n_queries, 'query')} with labels."
     if prepared.unit == "document":

@@ -14,9 +14,10 @@ from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import estimate_by_document
 from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate, draw_means
-from crowdrank.estimation.draw_pools import check_draws
+from crowdrank.estimation.draw_pools import check_drawn_for
 from crowdrank.estimation.forecast import Forecast, forecast_grades
 from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
+from crowdrank.estimation.watching import MISSING_DRAW_FIXES, missing_draw
 from crowdrank.evaluation.evaluate import as_run, used_features
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.judgments.columns import FEATURES_USED
@@ -82,7 +83,11 @@ class PreparedEstimate:
 
     def mean(self, run: str, level: float) -> ContrastEstimate:
         """Return the estimate of the mean of a run, within the range of the measure."""
-        return self.estimator.estimate(self._indicator(run), level).clipped(0.0, self.limit)
+        return self.unlimited_mean(run, level).clipped(0.0, self.limit)
+
+    def unlimited_mean(self, run: str, level: float) -> ContrastEstimate:
+        """Return the estimate of the mean of a run; by document, it can be outside the range of the measure."""
+        return self.estimator.estimate(self._indicator(run), level)
 
     def difference(self, run: str, baseline: str, level: float) -> ContrastEstimate:
         """Return the estimated difference of a run to the baseline, within the range of the measure."""
@@ -135,8 +140,9 @@ def prepare_estimate(
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
     chosen = _choose_unit(joined, unit)
     _check_measure(parsed, chosen)
-    if chosen == "document" and DRAWN_FOR_COLUMN in expert.extras:
-        check_draws(filter(None, expert.extras[DRAWN_FOR_COLUMN].tolist()), runs, parsed, labels)
+    if chosen == "document" and joined.sample is not None:
+        texts = expert.extras.get(DRAWN_FOR_COLUMN, np.empty(0))
+        check_drawn_for(filter(None, texts.tolist()), runs, parsed, labels)
     messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
     return PreparedEstimate(
@@ -213,7 +219,12 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
         fixes = ["fit the consensus without expert grades", "cross-fit it: label each query without its expert grades"]
         raise InputError(problem, source="the labels", kind="experts-made-labels", fix=fixes)
     if unit == "document":
-        return []
+        numbers, sizes = np.unique(joined.sample.draw, return_counts=True)
+        missing = missing_draw(numbers, sizes.astype(np.float64))
+        if missing is None:
+            return []
+        problem = f"{missing}; labels of these documents keep their bias"
+        return [Message(problem, "draw-missing", "warning", fixes=tuple(map(Fix, MISSING_DRAW_FIXES)))]
     n_queries = int(joined.is_expert_query.sum())
     if n_queries < 2:
         problem = f"they are of {counted(n_queries, 'query')}, and an estimate by query needs at least 2"
@@ -223,11 +234,13 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
     lowest = min(shares, key=lambda name: shares[name])
     messages = []
     if shares[lowest] < MIN_EXPERT_JUDGED:
-        problem = (
-            f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}', and there "
-            "is no column 'probability', so it is not known how they were drawn"
-        )
-        fixes = ["let experts grade the first documents of all runs", "draw documents with the policy compare"]
+        problem = f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}'"
+        fixes = [Fix("let experts grade the first documents of all runs")]
+        if joined.has_probabilities:
+            fixes.insert(0, Fix("use the probabilities of the documents with {}", "unit", "document"))
+        else:
+            problem += ", and there is no column 'probability', so it is not known how they were drawn"
+            fixes.append(Fix("draw documents with the policy compare"))
         raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
     if shares[lowest] < 1:
         listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())

@@ -110,6 +110,7 @@ class LookConclusion:
         forecast: for 'go-on', what is expected to suffice.
         more_grades: for 'go-on', number of expert grades that are still expected; None if no number suffices.
         is_last: whether no further look is planned.
+        planned_grades: for 'go-on', number of expert grades at the last look, if the next draws are like those so far.
 
     """
 
@@ -119,19 +120,27 @@ class LookConclusion:
     forecast: Forecast | None = None
     more_grades: int | None = None
     is_last: bool = False
+    planned_grades: int | None = None
 
     def sentence(self, baseline: str, margin: float | None, n_grades: int, n_queries: int) -> str:
         """Return the answer in a sentence."""
         one = self.difference
         found = f"{one.value:+.4f}, interval {one.lower:+.4f} to {one.upper:+.4f}"
         if self.kind == "different":
-            return f"'{self.run}' and '{baseline}' are different ({found})."
+            is_small = margin is not None and -margin < one.lower and one.upper < margin
+            but = f", but not by more than {margin:g}" if is_small else ""
+            return f"'{self.run}' and '{baseline}' are different{but} ({found})."
         if self.kind == "not-different":
             return f"'{self.run}' and '{baseline}' do not differ by more than {margin:g} ({found})."
         if self.is_last:
             return f"'{self.run}' and '{baseline}': no answer, and this was the last planned look ({found})."
         assert self.forecast is not None
         expected = self.forecast.sentence(n_grades, n_queries)
+        if self.planned_grades is not None and (self.forecast.grades or np.inf) > self.planned_grades:
+            expected += (
+                f". The planned looks end at about {counted(self.planned_grades, 'expert grade')}, so that an answer "
+                "is not likely"
+            )
         return f"'{self.run}' and '{baseline}': go on ({found}); expected: {expected}."
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,9 +203,14 @@ def plan_look(
         UsageError: the looks are out of order, or it is not known which look this is.
 
     """
-    for name, value in (("looks", looks), ("look", look)):
-        check_parameter(name, value, [Number(1, MAX_LOOKS, integer=True), None])
-    check_parameter("planned_grades", planned_grades, [Number(1, integer=True), None])
+    number_of_looks, positive = Number(1, MAX_LOOKS, integer=True), Number(1, integer=True)
+    for name, value, valid in (
+        ("looks", looks, number_of_looks),
+        ("look", look, number_of_looks),
+        ("planned_grades", planned_grades, positive),
+    ):
+        if value is not None:
+            check_parameter(name, value, [valid])
     if looks is not None and planned_grades is not None:
         problem = "is for looks that are not planned"
         raise UsageError(problem, parameter="planned_grades", fix=[Fix("leave it out"), Fix("leave out {}", "looks")])
@@ -214,8 +228,8 @@ def plan_look(
         number = 1
     if looks is not None:
         if number > looks:
-            problem = f"is {looks}, but this is look {number}"
-            fixes = [Fix("use {} for looks that are not planned", "planned_grades")]
+            problem = f"is {looks}, but this is look {number}; a look that was not planned finds differences too often"
+            fixes = [f"keep the answer of look {looks}", "start a new comparison with expert grades of a new file"]
             raise UsageError(problem, parameter="looks", kind="looks-out-of-order", fix=fixes)
         return Look(number, looks, obrien_fleming_bounds(looks, alpha), np.arange(1, looks + 1) / looks, alpha)
     assert planned_grades is not None
@@ -228,7 +242,21 @@ def plan_look(
 
 
 def check_draws(numbers: Floats, sizes: Floats) -> None:
-    """Raise InputError if a draw is missing between others.
+    """Raise InputError if a draw is missing, so that the number of the look is not known."""
+    problem = missing_draw(numbers, sizes)
+    if problem is not None:
+        raise InputError(problem, source="the expert grades", kind="looks-out-of-order", fix=MISSING_DRAW_FIXES)
+
+
+MISSING_DRAW_FIXES = ("give the grades of all draws so far", "draw with a file without other judgments")
+"""Advice if a draw is missing."""
+
+
+def missing_draw(numbers: Floats, sizes: Floats) -> str | None:
+    """Describe which draw is missing, the first or one between others; None if none is.
+
+    Documents of a missing draw, and those that were judged before the first one, were not drawn again, so that their
+    labels keep their bias.
 
     The judging service numbers draws 1, 2, 3. The number of a draw of `collect next` is that of the documents judged
     or requested before it, plus 1, so that it grows by at least the size of the draw before. It may grow by more if
@@ -239,10 +267,11 @@ def check_draws(numbers: Floats, sizes: Floats) -> None:
         sizes: (n_draws,) number of grades of each draw.
 
     """
+    if numbers[0] > 1:
+        return f"the first draw is number {numbers[0]:.0f}: draws are missing, or documents were judged before it"
     steps = np.diff(numbers)
     missing = steps - np.where(steps < sizes[:-1], 1, sizes[:-1]) >= np.where(steps < sizes[:-1], 1, sizes.min())
-    if missing.any():
-        place = int(np.argmax(missing))
-        problem = f"draw {numbers[place + 1]:.0f} does not follow draw {numbers[place]:.0f}: a draw between is missing"
-        fix = "give the grades of all draws so far"
-        raise InputError(problem, source="the expert grades", kind="looks-out-of-order", fix=fix)
+    if not missing.any():
+        return None
+    place = int(np.argmax(missing))
+    return f"draw {numbers[place + 1]:.0f} does not follow draw {numbers[place]:.0f}: a draw between is missing"

@@ -487,7 +487,7 @@ def read_sample(
     draws = _item_columns(tables, used, names, partial(read_sample_columns, names=names))
     _refuse_second_draws(tables, used, draws, inputs.name)
     n_ungraded = sum(one.n_ungraded for one in drawn if isinstance(one, SampledRows))
-    warnings = _ungraded_warnings(draws, n_ungraded, inputs.name)
+    warnings = [*_ungraded_warnings(draws, n_ungraded, inputs.name), *_conflict_notes(used, inputs.name)]
     report = replace(used.report, notes=(*used.report.notes, *warnings))
     extras = {**draws, **_drawn_for_column(tables, used)}
     return replace(Gold.from_judgments(replace(used, report=report)), extras=extras)
@@ -581,6 +581,16 @@ def _ungraded_warnings(draws: Mapping[str, Floats], n_blank_grades: int, source_
     problem = f"there is no grade of {n_ungraded:,} of {drawn}, so the sample is not random"
     fix = Fix("let experts grade all drawn documents")
     return [Message(problem, "sample-incomplete", "warning", Location(source_name), (fix,))]
+
+
+def _conflict_notes(judgments: Judgments, source_name: str) -> list[Message]:
+    """Return a note if documents have several different grades, of which the median is used."""
+    ends = (ufunc.reduceat(judgments.grade, judgments.offsets[:-1]) for ufunc in (np.minimum, np.maximum))
+    n_different = int(np.not_equal(*ends).sum())
+    if not n_different:
+        return []
+    problem = f"{counted(n_different, 'drawn document')} with different grades: the median is used, the lower one of two"
+    return [Message(problem, "different-grades", "note", Location(source_name))]
 
 
 def _with_median_grade_first(judgments: Judgments) -> Judgments:
