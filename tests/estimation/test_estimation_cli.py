@@ -127,7 +127,13 @@ def test_bad_input_has_one_message_and_writes_nothing(folder: Path, case: str, k
 
 @pytest.mark.parametrize("command", [["estimate"], ["gate", "--against"]])
 def test_an_option_for_one_file_is_refused_twice(folder: Path, command: list[str]) -> None:
-    words = [*command, str(folder / "live.trec"), str(folder / "new.trec"), "--labels", str(folder / "consensus.parquet")]
+    words = [
+        *command,
+        str(folder / "live.trec"),
+        str(folder / "new.trec"),
+        "--labels",
+        str(folder / "consensus.parquet"),
+    ]
     done = CliRunner().invoke(app, [*words, *(2 * ["--expert", str(folder / "sample.csv")])])
     assert isinstance(done.exception, UsageError)
     assert (done.exception.kind, done.exception.parameter) == ("given-twice", "expert")

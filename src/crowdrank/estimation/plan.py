@@ -392,7 +392,9 @@ def _models(
     models = designs_of_pilot(prepared, np.array([-1.0, 1.0]))
     n_expert, n_queries = int(prepared.joined.is_expert_query.sum()), len(prepared.joined.queries)
     if prepared.unit == "query" and n_expert < MIN_PILOT_QUERIES:
-        problem = f"experts graded {n_expert} queries; the plan of a pilot below {MIN_PILOT_QUERIES} is a matter of chance"
+        problem = (
+            f"experts graded {n_expert} queries; the plan of a pilot below {MIN_PILOT_QUERIES} is a matter of chance"
+        )
         fix = Fix("let experts grade more queries, or plan for some more grades")
         warnings.warn(DataWarning(Message(problem, "small-pilot", "warning", fixes=(fix,))), stacklevel=3)
     pilot = f"{counted(prepared.n_expert_grades, 'expert grade')} of {counted(n_expert, 'query')}"

@@ -589,7 +589,9 @@ def _conflict_notes(judgments: Judgments, source_name: str) -> list[Message]:
     n_different = int(np.not_equal(*ends).sum())
     if not n_different:
         return []
-    problem = f"{counted(n_different, 'drawn document')} with different grades: the median is used, the lower one of two"
+    problem = (
+        f"{counted(n_different, 'drawn document')} with different grades: the median is used, the lower one of two"
+    )
     return [Message(problem, "different-grades", "note", Location(source_name))]
 
 
