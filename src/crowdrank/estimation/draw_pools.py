@@ -88,7 +88,8 @@ def check_drawn_for(texts: Iterable[str], runs: Mapping[str, Any], measure: Meas
         drawn_for, digests = _parse(text)
         if all_labeled in digests:
             continue
-        fixes = ["draw documents for these rankings and this measure", "draw them from all labeled documents"]
+        again = "draw documents for these rankings and this measure, with a new file of judgments"
+        fixes = [again, "draw them from all labeled documents"]
         if drawn_for.cutoff is not None and (measure.cutoff is None or measure.cutoff > drawn_for.cutoff):
             problem = f"the documents were drawn for {drawn_for}, and {measure} counts others, which could not be drawn"
             raise InputError(problem, source="the expert grades", kind="drawn-for-others", fix=fixes)

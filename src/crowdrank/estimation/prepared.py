@@ -235,13 +235,13 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
     messages = []
     if shares[lowest] < MIN_EXPERT_JUDGED:
         problem = f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}'"
-        fixes = [Fix("let experts grade the first documents of all runs")]
+        first, other = Fix("let experts grade the first documents of all runs"), "draw documents with the policy compare"
         if joined.has_probabilities:
-            fixes.insert(0, Fix("use the probabilities of the documents with {}", "unit", "document"))
+            advice = [Fix("use the probabilities of the documents with {}", "unit", "document"), first]
         else:
             problem += ", and there is no column 'probability', so it is not known how they were drawn"
-            fixes.append(Fix("draw documents with the policy compare"))
-        raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
+            advice = [first, Fix(other)]
+        raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=advice)
     if shares[lowest] < 1:
         listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())
         problem = (
@@ -256,8 +256,8 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
             f"experts graded {n_labeled - int(joined.is_ungraded.sum()):,} of {n_labeled:,} labeled documents of their "
             f"queries; {what} takes the others from the labels, and what is wrong there is not in the intervals"
         )
-        fixes = (Fix("let experts grade all labeled documents of some queries"), Fix("use DCG or P"))
-        messages.append(Message(problem, "ideal-from-labels", "warning", fixes=fixes))
+        ways = (Fix("let experts grade all labeled documents of some queries"), Fix("use DCG or P"))
+        messages.append(Message(problem, "ideal-from-labels", "warning", fixes=ways))
     if n_queries < MIN_EXPERT_QUERIES:
         problem = f"experts graded {n_queries} queries; below {MIN_EXPERT_QUERIES}, intervals are wide and unreliable"
         messages.append(Message(problem, "few-expert-queries", "warning", fixes=(Fix("let experts grade more"),)))

@@ -522,8 +522,8 @@ def read_draw_columns(
     inputs = replace(inputs, sources=[SampledRows(one) for one in inputs.sources])
     tables = read_roles(inputs, Roles(("document",), ("query",)), columns, inputs.layout.columns, "skip")
     by_item = _item_columns(tables, judgments, names, partial(read_sample_columns, names=names))
-    columns: dict[str, NDArray[Any]] = {**by_item, **_drawn_for_column(tables, judgments)}
-    return {name: judgments.by_row(values) for name, values in columns.items()}
+    of_items: dict[str, NDArray[Any]] = {**by_item, **_drawn_for_column(tables, judgments)}
+    return {name: judgments.by_row(values) for name, values in of_items.items()}
 
 
 def _drawn_for_column(tables: Sequence[RoleTable], judgments: Judgments) -> dict[str, NDArray[np.object_]]:
