@@ -71,7 +71,7 @@ def test_a_run_beside_itself_has_no_difference() -> None:
 
 
 def test_a_difference_is_that_of_the_estimates_also_at_the_end_of_the_range() -> None:
-    parts = {"p": 0.5, "labels": 0.1}
+    parts: dict[str, Any] = {"p": 0.5, "labels": 0.1}
     mean, baseline = (ContrastEstimate(*ends, **parts).clipped(0, 1) for ends in ((1.2, 0.9, 1.5), (0.7, 0.5, 0.9)))
     difference = difference_of_means(ContrastEstimate(0.5, 0.4, 0.6, **parts), mean, baseline, 1.0)
     assert difference.value == mean.value - baseline.value == pytest.approx(0.3)

@@ -235,12 +235,12 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
     messages = []
     if shares[lowest] < MIN_EXPERT_JUDGED:
         problem = f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}'"
-        first, other = Fix("let experts grade the first documents of all runs"), "draw documents with the policy compare"
+        advice = [Fix("let experts grade the first documents of all runs")]
         if joined.has_probabilities:
-            advice = [Fix("use the probabilities of the documents with {}", "unit", "document"), first]
+            advice.insert(0, Fix("use the probabilities of the documents with {}", "unit", "document"))
         else:
             problem += ", and there is no column 'probability', so it is not known how they were drawn"
-            advice = [first, Fix(other)]
+            advice.append(Fix("draw documents with the policy compare"))
         raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=advice)
     if shares[lowest] < 1:
         listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())
