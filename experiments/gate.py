@@ -145,4 +145,4 @@ class _ByDocument:
         values, slope = values_by_document(self.systems, self.weight, rows, self.budget, rng)
         mean, differs = sample_mean(values), ~self.is_equal[queries]
         estimate = mean.contrast(LEVEL, 0.0, mean, slope)
-        return widen_if_sparse(estimate, values[differs], self.largest, float(differs.mean()), LEVEL)
+        return widen_if_sparse(estimate, values[differs], self.largest, differs, LEVEL)

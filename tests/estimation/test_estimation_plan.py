@@ -141,7 +141,7 @@ def test_a_pilot_of_documents_plans_documents_only() -> None:
 
 
 def test_measures_that_documents_cannot_estimate_are_planned_by_query() -> None:
-    result = planned(half_width=0.1, measure="RR")
+    result = planned(half_width=0.2, measure="RR", label_price=0.001)
     assert {one.design for one in result.options} == {"experts", "query"}
 
 
