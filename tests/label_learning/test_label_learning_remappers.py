@@ -466,7 +466,7 @@ def test_the_measures_of_numbers_of_trees_are_those_of_least_squares_without_the
 ) -> None:
     monkeypatch.setattr(tree_selection, "AUTO_TREES", (0, 5))
     monkeypatch.setattr(remapper_module, "AUTO_TREES", (0, 5))
-    settings = {**few, "n_iter": 0, "ridge": 1.0, "objective": "nDCG@10", "tree_features": "auto"}
+    settings = {**few, "n_iter": 0, "ridge": 1.0, "objective": "nDCG@10", "tree_features": "auto", "start": "label"}
     gold = world.gold[world.gold.groupby("query")["grade"].transform("max") > 0]
     remapper = LinearRemapper("T", **settings).fit(labels, world.features, gold)
     graded = np.array(sorted(gold["query"].astype(str).unique()), dtype=object)
