@@ -97,7 +97,7 @@ def test_copies_are_flagged_and_the_advice_removes_the_warning(tmp_path: Path) -
     done = crowdrank("assessors", "labels.csv", "-o", "a.csv", cwd=tmp_path)
     table = pd.read_csv(tmp_path / "a.csv").set_index("assessor")
     assert set(table.index[table["flag"] == "copy"]) == {"worker-1", "copycat"}
-    assert "same answers as 'copycat'" in table.loc["worker-1", "evidence"]
+    assert "same answers as 'copycat'" in str(table.loc["worker-1", "evidence"])
     assert "Copy: same answers as another assessor" in done.stdout
     (pattern,) = re.findall("--family-pattern '(.*?)'", done.stderr)
     for words in (
