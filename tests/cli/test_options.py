@@ -270,7 +270,7 @@ def test_every_command_with_expert_grades_documents_the_same_options() -> None:
     takes_grades = {name.removeprefix("crowdrank ") for name, flag in EXPERT_FLAGS if flag == "--expert"}
     assert takes_grades == {
         "run", "validate", "aggregate", "assessors", "evaluate", "compare", "estimate", "gate", "plan", "remap fit",
-        "collect simulate"
+        "collect next", "collect simulate"
     }  # fmt: skip
     for name, command in COMMANDS.items():
         expert = [option for option in command.params if "--expert" in option.opts]

@@ -17,7 +17,7 @@ from crowdrank._glossary import GLOSSARY
 from crowdrank.assessors.advice import ADVICE
 from crowdrank.collection import POLICIES
 from crowdrank.consensus.result import DOCUMENT_ESTIMATES
-from crowdrank.judgments.columns import SCALE_COLUMN
+from crowdrank.judgments.columns import EXPERT_GRADED, SCALE_COLUMN
 from crowdrank.judgments.scale import Scale
 from tools import release, walks
 
@@ -45,7 +45,7 @@ def test_the_page_of_files_has_every_column_of_a_consensus() -> None:
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|(.*?)\|", section, re.MULTILINE))))
     scale = Scale.parse("0-1")
     columns = {"query", "document", *DOCUMENT_ESTIMATES, "grade", *scale.share_names, *scale.true_share_names}
-    assert named == {*columns, "judgments", SCALE_COLUMN}
+    assert named == {*columns, "judgments", EXPERT_GRADED, SCALE_COLUMN}
 
 
 def test_versions_agree() -> None:

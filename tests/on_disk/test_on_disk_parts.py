@@ -60,6 +60,7 @@ def read_in_parts(table: pa.Table, n_parts: int, options: dict[str, Any]) -> Jud
     how = EncodeOptions(
         scale=None if options["grades"] is None else Scale.parse(options["grades"]),
         unjudgeable=() if options["unjudgeable"] is None else (options["unjudgeable"],),
+        checks_unjudgeable=options["unjudgeable"] is not None,
         **{name: options[name] for name in ("repeats", "exclude", "on_bad_rows")},
     )
     parts: list[Part] = []

@@ -170,7 +170,7 @@ def read_partitions(
         scale_rules=None if scales is None else ScaleRules.read(scales),
         unjudgeable=parse_unjudgeable(unjudgeable),
         repeats=repeats,
-        checks_unjudgeable=unjudgeable is not None,
+        checks_unjudgeable=isinstance(unjudgeable, str),
         exclude=excluded_ids(exclude),
         family_pattern=compile_family_pattern(family_pattern),
         family_separator=family_separator,

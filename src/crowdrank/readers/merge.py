@@ -170,10 +170,9 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
     if report.guessed:
         shifted = shifted_scales_warning(_grade_counts_by_file(parts, header.scales[0]), header.scales[0])
         header = replace(header, report=replace(header.report, notes=() if shifted is None else (shifted,)))
-    all_answers = (answer for part in parts for answer in part.answers)
-    unmatched = options.unmatched_notes(
-        excluded, map(str, union.assessors.to_pylist() if options.exclude else ()), all_answers
-    )
+    given = [answer for part in parts for answer in part.answers]
+    others = map(str, union.assessors.to_pylist() if options.exclude else ())
+    unmatched = options.unmatched_notes(excluded, others, given)
     header = replace(header, report=replace(header.report, notes=(*header.report.notes, *unmatched)))
     return SharedTables(header, parts, bad_rows, report.guessed)
 
