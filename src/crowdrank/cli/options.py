@@ -20,7 +20,13 @@ from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
 from crowdrank.consensus.calibration import CALIBRATE_HELP
 from crowdrank.errors import Fix, UsageError, parameter_prefix, shown
-from crowdrank.readers.read_options import EXPERT_FLAGS, FeatureReadOptions, GoldReadOptions, ReadOptions
+from crowdrank.readers.read_options import (
+    EXPERT_FLAGS,
+    FeatureReadOptions,
+    GoldReadOptions,
+    PreferenceReadOptions,
+    ReadOptions,
+)
 
 if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
@@ -148,6 +154,9 @@ PrefixedFeatureReading = Annotated[
 ]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
 GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_", without=("map",))]
+PreferenceReading = Annotated[
+    PreferenceReadOptions, FieldsOf(PreferenceReadOptions, "Reading preferences", prefix="preferences_")
+]
 MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
 """The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.console.Command` applies it."""
