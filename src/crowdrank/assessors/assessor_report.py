@@ -397,6 +397,8 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     """
     if not hasattr(model, "consensus_"):
         raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")
+    if judgments is None:
+        model.consensus_.require_grades()
     source = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
     answers, states = source.to_main_scale(), _states_on_main_scale(source, _states_of(model, source))
     table = answers.with_unjudgeable(model.unjudgeable_as)

@@ -77,6 +77,11 @@ class Preferences:
         return query.astype(np.int32), document.astype(np.int32), index.reshape(2, -1).astype(np.int64)
 
     @property
+    def item_codes(self) -> tuple[Codes, Codes]:
+        """Index in `queries` and in `documents` of each compared document, in the order of :meth:`item_ids`."""
+        return self._items[:2]
+
+    @property
     def n_items(self) -> int:
         """Number of (query, document) pairs with a preference."""
         return len(self._items[0])
