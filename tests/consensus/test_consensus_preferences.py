@@ -35,7 +35,7 @@ class World(NamedTuple):
         """Return the true relevance of documents, standardized."""
         cells = zip(documents["query"], documents["document"], strict=True)
         truth = np.array([self.relevance[int(query[1:]), int(document[1:])] for query, document in cells])
-        return (truth - truth.mean()) / truth.std()
+        return np.asarray((truth - truth.mean()) / truth.std())
 
 
 def simulate(seed: int, n_queries: int = 30, n_documents: int = 10, per_query: int = 40) -> World:
@@ -141,7 +141,7 @@ def test_a_newton_step_follows_the_gradient_of_the_objective() -> None:
     def loss(params: Array) -> float:
         grid = enumerate(preference_assessors.DIFFERENCES)
         fit = sum(
-            counts[0, place, k] * log_probability(k, difference, params)
+            counts[0, place, k] * log_probability(int(k), difference, params)
             for place, difference in grid
             for k in np.flatnonzero(counts[0, place])
         )

@@ -270,7 +270,7 @@ def _hessian(batch: Batch, answered: Answered, curvature: Floats, bend: Floats) 
     left, right = batch.slot[answered.left], batch.slot[answered.right]
     index = np.concatenate([left * size + left % size, right * size + right % size])
     index = np.concatenate([index, left * size + right % size, right * size + left % size])
-    cells = np.bincount(index, np.concatenate([bend, bend, -bend, -bend]), n_cells)
+    cells = np.asarray(np.bincount(index, np.concatenate([bend, bend, -bend, -bend]), n_cells), np.float64)
     diagonal = np.ones(batch.n_queries * size)
     diagonal[batch.slot] = curvature
     place = np.arange(len(diagonal))
