@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from crowdrank import read_judgments, read_preferences
 from crowdrank.errors import UsageError
 from experiments import preferences
 from experiments.base import quiet
+from tools.results import FOLDER
 
 
 def test_runs_score_documents_by_their_own_data() -> None:
@@ -49,6 +52,16 @@ def test_coverage_is_measured_on_worlds(monkeypatch: pytest.MonkeyPatch) -> None
     table = preferences.coverage_table(quiet)
     assert [row["run"] for row in table.rows] == ["grades", "preferences", "both"]
     assert all(0.88 < row["coverage"] < 0.99 for row in table.rows)
+
+
+def test_the_page_says_what_was_measured() -> None:
+    stored = json.loads((FOLDER / "preferences.json").read_text(encoding="utf-8"))
+    tables = {table["name"]: {row["run"]: row for row in table["rows"]} for table in stored["tables"]}
+    for name in ("images-10", "dl20"):
+        assert tables[name]["preferences"]["difference lower"] > 0
+    assert tables["images-10"]["grades"]["difference lower"] > 0
+    assert tables["dl20"]["grades"]["difference lower"] < 0 < tables["dl20"]["grades"]["both minus run"]
+    assert all(0.93 <= row["coverage"] <= 0.97 for row in tables["coverage"].values())
 
 
 def test_the_run_with_both_is_needed() -> None:
