@@ -145,7 +145,7 @@ def test_a_newton_step_follows_the_gradient_of_the_objective() -> None:
             for place, difference in grid
             for k in np.flatnonzero(counts[0, place])
         )
-        return -fit + 0.5 * float((precision * (params - mean) ** 2).sum())
+        return float(-fit + 0.5 * (precision * (params - mean) ** 2).sum())
 
     params, active = PARAMS[:1], np.ones(4, bool)
     for _ in range(20):

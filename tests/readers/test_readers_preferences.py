@@ -210,3 +210,16 @@ def test_the_command_validates_preferences(tmp_path: Path) -> None:
     wrong = crowdrank("validate", "p.csv", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "give the file as preferences" in wrong.stderr
+
+
+def test_errors_name_the_row_of_the_second_file(tmp_path: Path) -> None:
+    frame = pd.DataFrame({**ROWS, "family": ["f"] * 4})
+    frame.to_csv(tmp_path / "1.csv", index=False)
+    frame[2:].assign(family=["f", "g"]).to_csv(tmp_path / "2.csv", index=False)
+    with pytest.raises(InputError) as error:
+        read_preferences(tmp_path)
+    assert error.value.location.source.endswith("2.csv")
+    assert error.value.location.place == "row 2 (line 3)"
+    with pytest.raises(InputError) as repeated:
+        read_preferences([tmp_path / "1.csv", tmp_path / "1.csv"], repeats="error")
+    assert repeated.value.location.place == "row 1 (line 2)"

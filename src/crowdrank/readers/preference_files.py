@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from crowdrank._arrow import texts_to_arrow
 from crowdrank._typing import Booleans, Codes, Integers
@@ -218,52 +217,14 @@ def _merge(tables: Sequence[RoleTable], roles: Roles, options: EncodeOptions, so
     bad_rows = BadRows(options.on_bad_rows)
     bad_rows.merge(table.bad_rows for table in tables)
     bad_rows.raise_first_error()
-    query, queries = ids.concat([part.query for part in parts])
-    both, documents = ids.concat([side for part in parts for side in part.sides])
-    sizes = [len(part.answer) for part in parts for _ in part.sides]
-    sides = np.split(both, np.cumsum(sizes)[:-1])
-    left, right = np.concatenate(sides[::2]), np.concatenate(sides[1::2])
-    assessor, assessors = ids.concat([part.assessor for part in parts])
-    answer = np.concatenate([part.answer for part in parts]).astype(np.int8)
-    is_used = np.ones(len(answer), bool)
-    places = [(number, row) for number, part in enumerate(parts) for row in part.source_rows.tolist()]
-    family = _merge_families(parts)
-    families: pa.Array | None = None
-    assessor_family = None
-    if family is not None:
-        assessor_family, families = first_families(family[0], assessor, len(assessors)), family[1]
-        own, expected, names = family[0], assessor_family[assessor], family[1]
-
-        def family_error(row: int) -> tuple[tuple[int, int], InputError]:
-            number, at = places[row]
-            here, before = (names[int(codes[row])].as_py() for codes in (own, expected))
-            judge = assessors[int(assessor[row])].as_py()
-            return (number, at), tables[number].origin.family_error(at, judge, here, before)
-
-        bad_rows.count_bad((own >= 0) & (own != expected), is_used, "another family", family_error)
-        bad_rows.raise_first_error()
-    elif options.family_pattern is not None and len(assessors):
-        assessor_family, families = families_by_pattern(assessors, options, source)
+    rows = _concatenate(parts, has_positions="preference" in roles.required, backend=tables[0].origin.source.backend)
+    rows, is_used = _with_families(rows, parts, tables, options, bad_rows)
     n_excluded = sum(part.n_excluded for part in parts)
     if not is_used.any():
         raise bad_rows.no_rows_left_error(source, assessors_excluded=n_excluded > 0)
-    rows = Preferences(
-        queries=queries,
-        documents=documents,
-        assessors=assessors,
-        query=query,
-        left=left,
-        right=right,
-        assessor=assessor,
-        answer=answer,
-        has_positions="preference" in roles.required,
-        families=families,
-        assessor_family=assessor_family,
-        backend=tables[0].origin.source.backend,
-    )
     repeat = _find_repeats(rows, is_used, options.repeats)
     if options.repeats == "error" and repeat.rows.any():
-        number, at = places[int(np.argmax(repeat.rows))]
+        number, at = _locate(parts, int(np.argmax(repeat.rows)))
         problem = "one assessor compared the same two documents before"
         fix = Fix("choose one of last, first or keep, as in {}", "repeats", "last")
         raise tables[number].origin.cell_error(at, roles.required[0], problem, [fix], "repeated-preference")
@@ -279,8 +240,64 @@ def _merge(tables: Sequence[RoleTable], roles: Roles, options: EncodeOptions, so
     if options.repeats in ("last", "first"):
         is_used &= ~repeat.rows
     order = np.flatnonzero(is_used)
-    order = order[np.argsort(query[order], kind="stable")]
-    return replace(_take(rows, order), report=report)
+    return replace(_take(rows, order[np.argsort(rows.query[order], kind="stable")]), report=report)
+
+
+def _concatenate(parts: Sequence[_PreferenceRows], *, has_positions: bool, backend: str) -> Preferences:
+    """Return the rows of all files with common codes, in the order of the files and without families."""
+    query, queries = ids.concat([part.query for part in parts])
+    both, documents = ids.concat([side for part in parts for side in part.sides])
+    sides = np.split(both, np.cumsum([len(part.answer) for part in parts for _ in part.sides])[:-1])
+    assessor, assessors = ids.concat([part.assessor for part in parts])
+    return Preferences(
+        queries=queries,
+        documents=documents,
+        assessors=assessors,
+        query=query,
+        left=np.concatenate(sides[::2]),
+        right=np.concatenate(sides[1::2]),
+        assessor=assessor,
+        answer=np.concatenate([part.answer for part in parts]).astype(np.int8),
+        has_positions=has_positions,
+        backend=backend,
+    )
+
+
+def _locate(parts: Sequence[_PreferenceRows], row: int) -> tuple[int, int]:
+    """Return the number of the file and the row in it of a row of all files."""
+    ends = np.cumsum([len(part.answer) for part in parts])
+    number = int(np.searchsorted(ends, row, side="right"))
+    return number, int(parts[number].source_rows[row - ends[number] + len(parts[number].answer)])
+
+
+def _with_families(
+    rows: Preferences,
+    parts: Sequence[_PreferenceRows],
+    tables: Sequence[RoleTable],
+    options: EncodeOptions,
+    bad_rows: BadRows,
+) -> tuple[Preferences, Booleans]:
+    """Return preferences with families, and whether each row can be used; count rows with another family as bad."""
+    is_used, family = np.ones(len(rows), bool), _merge_families(parts)
+    if family is None and options.family_pattern is not None and len(rows.assessors):
+        source = tables[0].origin.source.name
+        assessor_family, families = families_by_pattern(rows.assessors, options, source)
+        return replace(rows, families=families, assessor_family=assessor_family), is_used
+    if family is None:
+        return rows, is_used
+    own, names = family
+    assessor_family = first_families(own, rows.assessor, len(rows.assessors))
+    expected = assessor_family[rows.assessor]
+
+    def family_error(row: int) -> tuple[tuple[int, int], InputError]:
+        number, at = _locate(parts, row)
+        here, before = (names[int(codes[row])].as_py() for codes in (own, expected))
+        judge = rows.assessors[int(rows.assessor[row])].as_py()
+        return (number, at), tables[number].origin.family_error(at, judge, here, before)
+
+    bad_rows.count_bad((own >= 0) & (own != expected), is_used, "another family", family_error)
+    bad_rows.raise_first_error()
+    return replace(rows, families=names, assessor_family=assessor_family), is_used
 
 
 def _merge_families(parts: Sequence[_PreferenceRows]) -> CodedIds | None:
