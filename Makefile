@@ -63,7 +63,7 @@ docs: $(VENV)/.installed-dev
 	@echo "The documentation: site/index.html (to search it, serve it: python3 -m http.server -d site)"
 
 # Run experiments, seconds to an hour each (`make results ONLY="rf10 web5"`), on the public data in CROWDRANK_DATA.
-EXPERIMENTS := rf10 web5 dl20 auto grades expert-scale calibration robustness difficulty feature-prior rankers crowd-rankers rigor quality experts expert-budget learned-labels ensemble-members pointwise-trees distillation next-label next-label-features settled service estimate estimate-coverage plan looks gate null-worlds overlap
+EXPERIMENTS := rf10 web5 dl20 auto grades expert-scale preferences calibration robustness difficulty feature-prior rankers crowd-rankers rigor quality experts expert-budget learned-labels ensemble-members pointwise-trees distillation next-label next-label-features settled service estimate estimate-coverage plan looks gate null-worlds overlap
 results: $(VENV)/.installed-dev
 	for experiment in $(or $(ONLY),$(EXPERIMENTS)); do $(BIN)/python -m experiments $$experiment -o docs/results || exit 1; done
 	$(BIN)/python -m tools.figures

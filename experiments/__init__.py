@@ -18,6 +18,7 @@ EXPERIMENTS = {
     "auto": "what is lost by choosing the method without gold, on all three sets and elsewhere",
     "grades": "error of the consensus grade by median, mode and mean of P(grade)",
     "expert-scale": "binary expert grades for a crowd on five grades: whether they help or harm",
+    "preferences": "preferences beside grades: image search, TREC DL20, and coverage of intervals in simulated worlds",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
     "robustness": "goals of the consensus on short tasks, unused grades, families, probabilities and assessors",
     "difficulty": "difficulty of documents and order of grades in GDA, on simulated crowds",
@@ -84,8 +85,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     >>> get_experiment("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
-    web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
-    rigor, quality, experts, expert-budget, learned-labels, ensemble-members, pointwise-trees,
+    web5, dl20, auto, grades, expert-scale, preferences, calibration, robustness, difficulty, feature-prior, rankers,
+    crowd-rankers, rigor, quality, experts, expert-budget, learned-labels, ensemble-members, pointwise-trees,
     distillation, next-label, next-label-features, settled, service, estimate,
     estimate-coverage, plan, looks, gate, null-worlds, overlap.
     """

@@ -38,6 +38,7 @@ from crowdrank.estimation.plan import plan as plan
 from crowdrank.evaluation.comparison import compare as compare
 from crowdrank.evaluation.evaluate import evaluate as evaluate
 from crowdrank.judgments.gold import Gold as Gold
+from crowdrank.judgments.preferences import Preferences as Preferences
 from crowdrank.judgments.table import Judgments as Judgments
 from crowdrank.label_learning.boosted_remapper import BoostedRemapper as BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures as LabelFeatures
@@ -65,6 +66,7 @@ from crowdrank.rankers.training_labels import Instances as Instances
 from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
 from crowdrank.readers.features import Features as Features
 from crowdrank.readers.features import read_features as read_features
+from crowdrank.readers.preference_files import read_preferences as read_preferences
 from crowdrank.readers.read import read_gold as read_gold
 from crowdrank.readers.read import read_judgments as read_judgments
 from crowdrank.readers.runs import read_run as read_run

@@ -25,10 +25,11 @@ from crowdrank.cli.options import read_folder, require_unset
 from crowdrank.consensus import METHODS
 from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.errors import Fix, Location, Message, UsageError
-from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
+from crowdrank.readers.read_options import GoldReadOptions, PreferenceReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
+    from crowdrank.judgments.preferences import Preferences
     from crowdrank.judgments.table import Judgments, ReadReport
     from crowdrank.on_disk.sharded import ShardedJudgments
 
@@ -106,9 +107,11 @@ class Inputs:
     """Input files of `aggregate`, and how to read them."""
 
     files: list[Path]
+    preferences: list[Path]
     expert: Path | None
     reading: ReadOptions
     gold_reading: GoldReadOptions
+    preference_reading: PreferenceReadOptions
 
     @property
     def on_disk(self) -> bool:
@@ -117,12 +120,18 @@ class Inputs:
 
         return len(self.files) == 1 and is_parquet_folder(self.files[0])
 
+    @property
+    def paths(self) -> list[Path | None]:
+        """All files that are read."""
+        return o.input_files(self.files, self.reading, self.expert, *self.preferences)
+
 
 def aggregate(
-    judgments: o.JudgmentFilesOrFolder,
     model_options: o.Model,
     typed_options: Annotated[CommandLineOptions, FieldsOf(o.ModelOptions, o.MODEL)],
     outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
+    judgments: o.MaybeJudgmentFilesOrFolder = None,
+    preferences: o.PreferenceFiles = None,
     expert: o.MaybeGoldFile = None,
     *,
     calibrate: o.Calibrate = True,
@@ -131,6 +140,7 @@ def aggregate(
     computation: Annotated[AggregateOptions, FieldsOf(AggregateOptions, o.COMPUTATION)],
     reading: o.Reading,
     gold_reading: o.MappedGoldReading,
+    preference_reading: o.PreferenceReading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
@@ -141,12 +151,15 @@ def aggregate(
         crowdrank aggregate labels.csv --grades 0-4 -s n_iter=200 --assessors assessors.csv
         crowdrank aggregate monday.csv tuesday.csv --expert experts.qrels -o consensus.parquet
         crowdrank aggregate labels.csv --features features.csv -o consensus.csv
+        crowdrank aggregate labels.csv --preferences preferences.csv -o consensus.csv
         crowdrank aggregate --update model new-labels.csv -o consensus.csv
     """
-    inputs = Inputs(judgments, expert, reading, gold_reading)
+    files = judgments or [], preferences or []
+    inputs = Inputs(*files, expert, reading, gold_reading, preference_reading)
     computation.set_arrow_threads()
     if updating.update is not None:
         fixed = {**typed_options, "expert": expert, "checkpoint": computation.checkpoint, "work": computation.work}
+        fixed |= {"preferences": preferences or None}
         fixed |= {"features": prior.features or None, "signal": prior.signal}
         _check_update_options(inputs, fixed)
         outputs = outputs if outputs.save is not None else replace(outputs, save=updating.update)
@@ -163,6 +176,20 @@ def aggregate(
             fix = Fix("name the model with {}", "update")
             raise UsageError("is for the update of a saved model", parameter="iterations", fix=fix)
         model = model_options.build()
+        o.require_preference_options(
+            judgments,
+            preferences,
+            model,
+            checkpoint=computation.checkpoint,
+            save=outputs.save,
+            features=prior.features or None,
+            signal=prior.signal,
+            engine=None if computation.engine == "local" else computation.engine,
+            on_disk=inputs.on_disk,
+        )
+        if preferences and expert is not None and calibrate:
+            problem = "Grade probabilities cannot be calibrated together with preferences"
+            raise UsageError(problem, kind="with-preferences", fix="add --no-calibrate")
         report = _fit_model(model, inputs, prior, outputs, computation)
         summary = {**_summary(model_options.method, model, report, outputs), **_calibrate(model, calibrate)}
         (replace(outputs, output=None) if inputs.on_disk else outputs).write(model, csv_safe=csv_safe)
@@ -183,19 +210,23 @@ def _fit_model(
         _check_folder_options(inputs, outputs, prior)
     else:
         _check_file_options(inputs, outputs, computation.work, prior)
-    table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
-    if not inputs.on_disk and is_qrels(outputs.output):
+    has_files = bool(inputs.files) and not inputs.on_disk
+    table: Any = o.read_judgment_files(inputs.files, inputs.reading) if has_files else None
+    if has_files and is_qrels(outputs.output):
         check_qrels(table)
     grades = o.read_maybe_gold_file(inputs.expert, inputs.gold_reading, table)
     features = prior.read(inputs.files, inputs.reading)
     fit_options: dict[str, Any] = {"gold": grades, "features": features, "checkpoint": computation.checkpoint}
+    if inputs.preferences:
+        preferences = o.read_preference_files(inputs.preferences, inputs.preference_reading, inputs.reading)
+        fit_options["preferences"] = preferences
     with computation.open() as engine:
         if inputs.on_disk:
             table = read_folder(inputs.files[0], computation.work, engine, inputs.reading)
             print_read_report(table.report, inputs.files)
             fit_options["output"] = outputs.output
         model.fit(table, engine=engine, progress=True, **fit_options)
-    return table.report  # type: ignore[no-any-return]
+    return model.judgments_.report
 
 
 def _check_update_options(inputs: Inputs, fixed_options: dict[str, Any]) -> None:
@@ -270,11 +301,11 @@ def _check_file_options(
     from crowdrank.readers.write import check_outputs
 
     if work_folder is not None:
-        problem = f"is for a folder of Parquet files, and {inputs.files[0]} is not one"
+        problem = f"is for a folder of Parquet files, and {[*inputs.files, *inputs.preferences][0]} is not one"
         raise UsageError(problem, parameter="work", fix="leave it out")
     tables = {"output": outputs.output, "assessors": outputs.assessors, "posterior": outputs.posterior}
-    read_files = [*o.input_files(inputs.files, inputs.reading, inputs.expert), *(prior.features if prior else ())]
-    check_outputs(tables, read_files, qrels_parameters=("output",))
+    read_files = [*inputs.paths, *(prior.features if prior else ())]
+    check_outputs(tables, read_files, qrels_parameters=("output",) if inputs.files else ())
     if outputs.save is not None:
         check_output_folder(outputs.save, MODEL)
 
@@ -286,13 +317,14 @@ def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> 
         print_json(summary)
         return
     first = next(model.consensus_.document_parts())
-    print_table(first.select(SHOWN_COLUMNS), total_rows=model.consensus_.n_documents)
+    shown = [name for name in (*SHOWN_COLUMNS, "preferences") if name in first.column_names]
+    print_table(first.select(shown), total_rows=model.consensus_.n_documents)
     if "choice" in summary:
         _print_model_choice(summary)
         print_line(str(model.reason_))  # type: ignore[attr-defined]
     if "calibration" in summary:
         print_line(f"{summary['calibration']['text']}.")
-    print_line(_summary_sentence(summary, model.judgments_))
+    print_line(_summary_sentence(summary, model.judgments_, model.preferences_))
 
 
 def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Outputs) -> dict[str, Any]:
@@ -316,6 +348,7 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(judgments),
         **_family_sizes(model),
         **_model_choice(model),
+        **_preference_counts(model),
         "output": outputs.output,
         "assessors_output": outputs.assessors,
         "posterior": outputs.posterior,
@@ -344,6 +377,16 @@ def _n_predicted(model: Aggregator) -> int:
 def _unrecorded(path: str, kind: str, what: str) -> Message:
     fix = Fix("write a .csv or .parquet file too")
     return Message(f"a qrels file cannot record {what}", kind, "warning", Location(path), (fix,))
+
+
+def _preference_counts(model: Aggregator) -> dict[str, Any]:
+    """Return the number of preferences, and of rows that were not used; {} without preferences."""
+    table = model.preferences_
+    if table is None:
+        return {}
+    counts = {"used": len(table), "rows": table.report.rows, "skipped": dict(table.report.skipped)}
+    counts |= {"repeats": table.report.repeats, "excluded": table.report.excluded}
+    return {"preferences": counts | {"contradictions": table.contradictions}}
 
 
 def _model_choice(model: Aggregator) -> dict[str, Any]:
@@ -375,8 +418,17 @@ def _family_sizes(model: Aggregator) -> dict[str, Any]:
     return sizes | ({"n_eff": model.n_eff_} if model.judgments_.families is not None else {})
 
 
-def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJudgments) -> str:
-    parts = [f"{summary['method']} on {repr(judgments).strip('<>').partition(': ')[2]}"]
+def _summary_sentence(
+    summary: dict[str, Any], judgments: Judgments | ShardedJudgments, preferences: Preferences | None
+) -> str:
+    tables = [table for table in (judgments, preferences) if table is not None and len(table)]
+    described = " and ".join(repr(table).strip("<>").partition(": ")[2] for table in tables)
+    parts = [f"{summary['method']} on {described}"]
+    if "preferences" in summary:
+        counts = summary["preferences"]
+        parts += [f"{counted(n, 'preference')} skipped ({reason})" for reason, n in counts["skipped"].items()]
+        nouns = {"repeats": "repeated preference", "excluded": "excluded preference", "contradictions": "contradiction"}
+        parts += [counted(counts[name], noun) for name, noun in nouns.items() if counts[name]]
     if "added" in summary:
         replaced = f", {summary['replaced']:,} replaced" if summary["replaced"] else ""
         parts.append(f"{counted(summary['added'], 'judgment')} added{replaced}")

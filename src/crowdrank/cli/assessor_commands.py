@@ -25,8 +25,9 @@ MAX_ROWS = 10
 
 
 def assessors(
-    judgments: o.JudgmentFiles,
     model: o.Model,
+    judgments: o.MaybeJudgmentFiles = None,
+    preferences: o.PreferenceFiles = None,
     output: Annotated[Path | None, o.output_option("File for the report: .csv, .tsv, .parquet or .jsonl.")] = None,
     pairs: Annotated[
         Path | None, o.path_option("File for the agreement of each pair of assessors.", help_panel=o.OUTPUT)
@@ -40,6 +41,7 @@ def assessors(
     computation: o.Computation,
     reading: o.Reading,
     gold_reading: o.MappedGoldReading,
+    preference_reading: o.PreferenceReading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
@@ -49,31 +51,48 @@ def assessors(
         crowdrank assessors labels.csv -o assessors.csv --pairs pairs.csv
         crowdrank assessors labels.csv --expert experts.qrels -m dawid-skene
         crowdrank assessors labels.csv -m gda --gaussians gaussians.csv
+        crowdrank assessors labels.csv --preferences preferences.csv -o assessors.csv
     """
     from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
-    from crowdrank.assessors.assessor_report import assess
+    from crowdrank.assessors.assessor_report import add_preference_columns, assess
     from crowdrank.consensus.inspection import grade_gaussians
     from crowdrank.readers.write import check_outputs
 
     estimator = model.build()
-    check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, expert))
+    cluster = None if computation.engine == "local" else computation.engine
+    o.require_preference_options(judgments, preferences, estimator, engine=cluster)
+    read_files = o.input_files(judgments or [], reading, expert, *(preferences or []))
+    check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, read_files)
     computation.set_arrow_threads()
+    compared = None
+    if preferences:
+        compared = o.read_preference_files(preferences, preference_reading, reading)
+    if not judgments:
+        o.require_preference_options(None, preferences, estimator, expert=expert, pairs=pairs, gaussians=gaussians)
+        with computation.open() as engine:
+            estimator.fit(None, preferences=compared, engine=engine, progress=True)
+        _report_preferences(add_preference_columns(None, estimator.consensus_), model.method, output, csv_safe, json)
+        return
     table = o.read_judgment_files(judgments, reading)
     grades = o.read_maybe_gold_file(expert, gold_reading, table)
     with computation.open() as engine:
-        report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
+        report = assess(estimator.fit(table, gold=grades, preferences=compared, engine=engine, progress=True))
     gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)
     alpha, pair_table = krippendorff_alpha(table), agreement_table(table)
     o.print_copies(estimator.judgments_)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
     print_unjudged_gold(unjudged)
-    o.write_tables([(output, report.table), (pairs, pair_table), (gaussians, gaussian_table)], csv_safe=csv_safe)
+    with_preferences = add_preference_columns(report.table, estimator.consensus_)
+    o.write_tables([(output, with_preferences), (pairs, pair_table), (gaussians, gaussian_table)], csv_safe=csv_safe)
     if json:
         counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
         extra = {"columns": dict(table.report.columns), "gaussians": gaussians}
+        extra |= {"assessors": with_preferences.to_pylist()}
         print_json({**_summary(model.method, report, alpha, output), **counts, **extra})
         return
     _print_assessors(report)
+    if compared is not None:
+        _print_preferences(with_preferences)
     if pairs is not None:
         _print_pairs(pair_table, pairs)
     _print_summary(model.method, report, alpha, [str(path) for path in (output, gaussians) if path is not None])
@@ -100,6 +119,29 @@ def _print_assessors(report: AssessorReport) -> None:
     order = "the most informative first"
     title = f"Assessors, {order}" if len(table) <= MAX_ROWS else f"Best and worst assessors, {order}"
     print_table(best_and_worst(table, MAX_ROWS), title, MAX_ROWS, len(table))
+
+
+def _report_preferences(table: pa.Table, method: str, output: Path | None, csv_safe: bool, json: bool) -> None:
+    """Write and print the report on assessors with preferences alone."""
+    o.write_tables([(output, table)], csv_safe=csv_safe)
+    if json:
+        print_json({"method": method, "assessors": table.to_pylist(), "output": output})
+        return
+    _print_preferences(table)
+    written = f"; written to {output}" if output is not None else ""
+    print_line(f"{counted(len(table), 'assessor')}{written}.")
+
+
+def _print_preferences(table: pa.Table) -> None:
+    """Print the sharpest and the least sharp assessors of preferences."""
+    import pyarrow.compute as pc
+
+    from crowdrank.assessors.assessor_report import PREFERENCE_COLUMNS, best_and_worst
+
+    rows = table.filter(pc.greater(table["preferences"], 0)).sort_by([("sharpness", "descending")])
+    rows = rows.select([name for name in ("assessor", *PREFERENCE_COLUMNS) if name in rows.column_names])
+    title = "Assessors of preferences, the sharpest first"
+    print_table(best_and_worst(rows, MAX_ROWS), title, MAX_ROWS, len(rows))
 
 
 def _print_pairs(pair_table: pa.Table, path: Path) -> None:

@@ -20,12 +20,19 @@ from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
 from crowdrank.consensus.calibration import CALIBRATE_HELP
 from crowdrank.errors import Fix, UsageError, parameter_prefix, shown
-from crowdrank.readers.read_options import EXPERT_FLAGS, FeatureReadOptions, GoldReadOptions, ReadOptions
+from crowdrank.readers.read_options import (
+    EXPERT_FLAGS,
+    FeatureReadOptions,
+    GoldReadOptions,
+    PreferenceReadOptions,
+    ReadOptions,
+)
 
 if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
     from crowdrank.engine.passes import Engine
     from crowdrank.judgments.gold import Gold
+    from crowdrank.judgments.preferences import Preferences
     from crowdrank.judgments.scale import Scale
     from crowdrank.judgments.table import Judgments
     from crowdrank.on_disk.sharded import ShardedJudgments
@@ -122,7 +129,10 @@ CSV_SAFE_HELP = (
     "files that people open, not for files that programs read."
 )
 JudgmentFiles = Annotated[list[Path], path_argument(f"Judgments: {FORMATS_HELP}.")]
-JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
+MaybeJudgmentFiles = Annotated[list[Path] | None, path_argument(f"Judgments: {FORMATS_HELP}.")]
+MaybeJudgmentFilesOrFolder = Annotated[list[Path] | None, path_argument(ON_DISK_HELP)]
+PREFERENCES_HELP = "Preferences between two documents, besides judgments or alone (GDA only). Repeatable."
+PreferenceFiles = Annotated[list[Path] | None, path_option(PREFERENCES_HELP, metavar="<path>")]
 GoldFile = Annotated[Path, expert_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", help_panel="Options")]
 MaybeGoldFile = Annotated[Path | None, expert_option("Expert grades; the model takes them as known.")]
 Calibrate = Annotated[bool, typer.Option("--calibrate/--no-calibrate", help=CALIBRATE_HELP, rich_help_panel=GOLD)]
@@ -148,6 +158,9 @@ PrefixedFeatureReading = Annotated[
 ]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
 GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_", without=("map",))]
+PreferenceReading = Annotated[
+    PreferenceReadOptions, FieldsOf(PreferenceReadOptions, "Reading preferences", prefix="preferences_")
+]
 MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
 """The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.console.Command` applies it."""
@@ -329,6 +342,59 @@ def print_copies(judgments: Judgments | ShardedJudgments) -> None:
 
     if isinstance(judgments, Judgments) and (warning := copies_warning(judgments)) is not None:
         print_message(warning)
+
+
+def read_preference_files(
+    paths: Sequence[Path], read_options: PreferenceReadOptions, other_options: ReadOptions
+) -> Preferences:
+    """Read preferences from files; print which columns were read, notes and skipped rows.
+
+    Args:
+        paths: the files.
+        read_options: options of the reader.
+        other_options: options for judgments, of which preferences have the excluded assessors and the size limit.
+
+    """
+    from crowdrank.readers.preference_files import read_preferences
+
+    shared: dict[str, Any] = {"exclude": other_options.exclude, "max_bytes": other_options.max_bytes}
+    with parameter_prefix("preferences_"):
+        table = read_preferences(list(paths), **(asdict(read_options) | shared))
+    print_read_report(table.report, paths)
+    return table
+
+
+def require_preference_options(
+    judgments: Sequence[Path] | None,
+    preferences: Sequence[Path] | None,
+    model: Aggregator,
+    *,
+    on_disk: bool = False,
+    **unavailable: object,
+) -> None:
+    """Raise UsageError if there are no inputs, or if the model or an option cannot be used with preferences.
+
+    Args:
+        judgments: files of judgments, if any.
+        preferences: files of preferences, if any.
+        model: the unfitted model.
+        on_disk: whether the judgments are processed on disk.
+        unavailable: values of options that cannot be used with preferences, None if they are not given.
+
+    """
+    if not preferences:
+        if not judgments:
+            fixes = [Fix("give {}", "judgments"), Fix("give {}", "preferences")]
+            raise UsageError("there are no judgments", kind="no-input", fix=fixes)
+        return
+    model._check_preferences()
+    if on_disk:
+        problem = "cannot be used with a folder of Parquet files, which is processed on disk"
+        raise UsageError(problem, parameter="preferences", kind="with-preferences", fix="name the files")
+    for name, value in unavailable.items():
+        if value is not None:
+            problem = "cannot be used together with preferences"
+            raise UsageError(problem, parameter=name, kind="with-preferences", fix="leave it out")
 
 
 def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions, judgments: Judgments | None) -> Gold | None:

@@ -25,6 +25,7 @@ SEVERITY_LABELS = {"error": "Error", "warning": "Warning", "note": "Note"}
 def validate(
     reading: o.Reading,
     gold_reading: o.GoldReading,
+    preference_reading: o.PreferenceReading,
     judgments: Annotated[list[Path] | None, o.path_argument("Judgments: files, patterns or folders.")] = None,
     more_judgments: Annotated[
         list[Path] | None, o.path_option("Judgments, as the argument. Repeatable.", "--judgments", "-j")
@@ -34,14 +35,16 @@ def validate(
         list[Path] | None, o.path_option("Features of documents. Repeatable.", "--features", "-f")
     ] = None,
     run: Annotated[list[Path] | None, o.path_option("Run or table of scores. Repeatable.")] = None,
+    preferences: Annotated[list[Path] | None, o.path_option("Preferences between two documents. Repeatable.")] = None,
     json: o.AsJson = False,
 ) -> None:
-    """Check judgments, expert grades, features and runs, and whether they fit each other.
+    """Check judgments, preferences, expert grades, features and runs, and whether they fit each other.
 
     The exit code is 2 if something cannot be used. With --on-bad-rows skip, rows that cannot be used are notes.
 
     Examples:
         crowdrank validate labels.csv
+        crowdrank validate labels.csv --preferences preferences.csv
         crowdrank validate labels.csv --expert experts.qrels --features features.letor --run bm25.run
     """
     from crowdrank.engine.passes import LocalEngine
@@ -49,8 +52,8 @@ def validate(
     from crowdrank.readers.validation import validate as validate_inputs
 
     files: list[Path] = o.local_files([*(judgments or []), *(more_judgments or [])])
-    if not (files or expert or features or run):
-        fixes = [Fix("give {}", name) for name in ("judgments", "expert", "features", "run")]
+    if not (files or expert or features or run or preferences):
+        fixes = [Fix("give {}", name) for name in ("judgments", "preferences", "expert", "features", "run")]
         raise UsageError("there is nothing to validate", fix=fixes)
     source: Any = files or None
     if len(files) == 1 and is_parquet_folder(files[0]):
@@ -60,13 +63,16 @@ def validate(
         gold=expert or None,
         features=features or None,
         runs=run or (),
+        preferences=preferences or None,
         read_options=asdict(reading),
         gold_options=asdict(gold_reading),
+        preference_options={**asdict(preference_reading), "exclude": reading.exclude, "max_bytes": reading.max_bytes},
     )
     if json:
         print_json(report.to_dict())
     else:
-        _print_report(report, {"judgments": files, "gold": expert, "features": features, "run": run})
+        sources = {"judgments": files, "preferences": preferences, "gold": expert, "features": features, "run": run}
+        _print_report(report, sources)
     if not report.is_valid:
         raise typer.Exit(2)
 

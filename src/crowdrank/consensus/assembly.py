@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import crowdrank
-from crowdrank._arrow import to_numpy, to_table
+from crowdrank._arrow import from_numpy, to_numpy, to_table
 from crowdrank._disk import ScratchFolder
 from crowdrank._folders import (
     Fields,
@@ -53,6 +53,7 @@ from crowdrank.engine.passes import Passes
 from crowdrank.engine.shards import items_of, split_into_shards
 from crowdrank.errors import DataWarning
 from crowdrank.judgments.gold import ItemGold, ShardGold
+from crowdrank.judgments.joined import JoinedJudgments
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments, numbered_path
@@ -97,15 +98,21 @@ class ConsensusBuilder:
     def build(self, passes: Passes) -> tuple[Consensus, list[DataWarning]]:
         """Run the final pass over the shards; return the consensus and the data warnings."""
         on_disk = isinstance(self.judgments, ShardedJudgments)
+        evidence: WarningEvidence | None
         consensus, evidence = self._build_on_disk(passes) if on_disk else self._build_in_memory(passes)
         has_parameters = bool(self.model._assessor_arrays())
+        if evidence is None:
+            return consensus, []
         return consensus, data_warnings.data_warnings(evidence, has_parameters, self.model.on_a_line)
 
-    def _build_in_memory(self, passes: Passes) -> tuple[Consensus, WarningEvidence]:
+    def _build_in_memory(self, passes: Passes) -> tuple[Consensus, WarningEvidence | None]:
         """Return the consensus of judgments in memory, and the evidence for data warnings."""
         judgments, gold = self.judgments, self.gold
         assert isinstance(judgments, Judgments)
         consensus = replace(self.consensus(passes), prediction_table=self.predictions())
+        if isinstance(judgments, JoinedJudgments):
+            # Preferences determine the direction of relevance, and connect documents and assessors.
+            return consensus, None
         relevance = to_numpy(consensus.document_table["relevance"].chunk(0))
         evidence = WarningEvidence(
             judgments.assessors,
@@ -148,6 +155,11 @@ class ConsensusBuilder:
         assert isinstance(judgments, Judgments)
         sink = partial(estimate_columns, self.model.grade_by)
         documents = document_table(judgments, passes.finish(self.theta, sink, judgments.n_items), _codes(self.gold))
+        if isinstance(judgments, JoinedJudgments):
+            documents = documents.append_column("preferences", from_numpy(judgments.preferences_per_item()))
+            if not len(judgments):  # there is no grade without grades
+                names = {"grade", *judgments.scale.share_names}
+                documents = documents.select([name for name in documents.column_names if name not in names])
         counts = count_codes(judgments.assessor, judgments.n_assessors)
         agreements = None if self.gold is None else count_agreements(judgments, self.gold)
         return Consensus(
@@ -187,10 +199,18 @@ class ConsensusBuilder:
             **_family_column(self.judgments),
             "judgments": n_judgments,
             **self.model._assessor_columns(self.theta, self.statistics),
-            **({} if states is None else {"informativeness": information(*states)[0]}),
+            **({} if states is None else {"informativeness": self._informativeness(states)}),
             **({} if agreements is None else gold_accuracy(self.judgments, agreements)),
         }
         return to_table(columns)
+
+    def _informativeness(self, states: tuple[NDArray[np.float64], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Return the information of each assessor's grades in nats; NaN for assessors with preferences alone."""
+        informativeness = information(*states)[0]
+        if isinstance(self.judgments, JoinedJudgments):
+            counts = count_codes(self.judgments.assessor, self.judgments.n_assessors)
+            return np.where(counts > 0, informativeness, np.nan)
+        return informativeness
 
 
 def _codes(gold: ItemGold | None) -> NDArray[np.int8] | None:

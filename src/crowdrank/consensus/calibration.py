@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.consensus.fit_data import refuse_preferences
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus, grade_codes, grade_column
 from crowdrank.errors import UsageError
@@ -375,6 +376,7 @@ def calibrate_model(model: Aggregator) -> Calibration:
         raise UsageError("Calibration needs a model that was fitted with expert grades", parameter="gold")
     if isinstance(model.consensus_, StoredConsensus):
         return Calibration("on-disk", len(gold) - gold.n_unjudged(model.judgments_))
+    refuse_preferences(model, "calibrated")
     estimator = model.grade_estimator_ if isinstance(model, Auto) else model.assessor_estimator_
     prepared = estimator._prepare(estimator.judgments_)
     blind = copy.copy(estimator)

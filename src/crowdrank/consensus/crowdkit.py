@@ -159,6 +159,7 @@ def label_series(consensus: Consensus, rule: str) -> pd.Series[Any]:
     """Return the label of each task, chosen from P(true label) by a rule: `median`, `mode` or `mean`."""
     import pandas as pd
 
+    consensus.require_grades()
     shares = np.column_stack([consensus.document_table[name] for name in consensus.true_share_names])
     labels = grade_column(choose_grades(shares, rule), consensus.labels).to_pandas().to_numpy()
     return pd.Series(labels, index=_task_index(consensus), name="agg_label")
@@ -168,6 +169,7 @@ def label_probabilities(consensus: Consensus) -> pd.DataFrame:
     """Return P(true label) as a DataFrame: one row per task, one column per label."""
     import pandas as pd
 
+    consensus.require_grades()
     shares = consensus.true_share_names[: len(consensus.labels)]
     values = np.column_stack([consensus.document_table[name] for name in shares])
     return pd.DataFrame(values, index=_task_index(consensus), columns=pd.Index(consensus.labels, name="label"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,8 @@ from crowdrank.engine.shards import Shard
 from crowdrank.errors import DataWarning, Fix, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.joined import JoinedJudgments
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 
@@ -85,6 +88,11 @@ class FamilyAggregator(EMAggregator):
             return prepared.with_families(names, family, separator, fitted.family_correlations)
         return prepared
 
+    def _join(self, prepared: Judgments, preferences: Preferences) -> JoinedJudgments:
+        """Return prepared judgments joined with preferences, without families if the parameter `families` says so."""
+        without = replace(preferences, families=None, assessor_family=None)
+        return super()._join(prepared, without if self.families == "none" else preferences)
+
     def _weights(self, judgments: Shard | Judgments, estimated_correlations: Floats | None) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1: no two assessors have correlated errors."""
         levels = judgments.family_levels
@@ -98,6 +106,21 @@ class FamilyAggregator(EMAggregator):
         """Return the array `weight`, weight of each judgment of a shard, (n,), by its name; nothing if all are 1."""
         weight = self._weights(shard, shard.correlations)
         return {} if weight is None else {"weight": weight}
+
+    def _preference_weights(self, shard: Shard) -> Arrays:
+        """Return the array `preference_weight`, weight of each preference of a shard, (n,), by its name.
+
+        Preferences of a family between the same two documents count as its judgments of a document.
+        """
+        if shard.preferences is None:
+            return {}
+        levels, weight = shard.family_levels, np.ones(len(shard.preferences))
+        increments = correlation_increments(self.family_correlation, levels, shard.correlations)
+        if int(levels[0].max(initial=0)) + 1 < levels.shape[1] and increments.any() and len(weight):
+            order, offsets = shard.preferences.by_pair
+            assessor = shard.preferences.assessor[order]
+            weight[order] = nested_weights(offsets, assessor, levels, increments)
+        return {"preference_weight": weight}
 
     def _judgment_weights(self, prepared: Judgments) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""
@@ -121,10 +144,13 @@ class FamilyAggregator(EMAggregator):
 
 
 def assessor_weights(shard: Shard, weight: Floats | None) -> Arrays:
-    """Return `assessor_weight`, the sum of the weights of each assessor's judgments; nothing if all are 1."""
-    if weight is None:
+    """Return `assessor_weight`, the sum of the weights of each assessor's judgments.
+
+    Nothing is returned if all weights are 1 and all assessors have judgments.
+    """
+    if weight is None and shard.preferences is None:
         return {}
-    return {"assessor_weight": np.bincount(shard.assessor, weight, minlength=shard.n_assessors)}
+    return {"assessor_weight": np.bincount(shard.assessor, weight, minlength=shard.n_assessors).astype(np.float64)}
 
 
 def prior_weights(statistics: Arrays, n_judgments: Floats) -> Floats | None:

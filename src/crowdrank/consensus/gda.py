@@ -42,6 +42,8 @@ from crowdrank.consensus.latent import (
     states_prior,
 )
 from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, ThetaArray
+from crowdrank.consensus.preference_assessors import initial_assessors, preference_columns, update_assessors
+from crowdrank.consensus.preference_posterior import count_preferences, joint_posterior
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.passes import Passes
@@ -63,6 +65,9 @@ class GDA(FamilyAggregator, FeatureAggregator):
     This is the likelihood of single documents (eq. 1 of the paper). Relevance has the prior N(0, 1) and is integrated
     out on a grid of nodes. The parameters of assessors have a common normal prior whose mean and covariance are learned
     (empirical Bayes): an assessor with few judgments is shrunk towards the crowd, and a random one towards flat curves.
+
+    `fit` takes preferences between two documents besides judgments, or alone: P(answer) is an ordered logit of
+    s (r_left - r_right) + o, with the sharpness s, the position bias o and the cut points of each assessor.
 
     `relevance` is in standard deviations from the mean document. `grade` and `p0..` are the grades of a typical careful
     assessor. Assessors may use different scales; each scale has its own prior, and grades are shown on the scale with
@@ -156,6 +161,14 @@ class GDA(FamilyAggregator, FeatureAggregator):
             fix = Fix("use {}", "estimation", "marginal")
             raise UsageError(problem, parameter="features", kind="no-prior", fix=fix)
 
+    def _check_preferences(self) -> None:
+        if self.estimation == "joint":
+            problem, fix = "cannot be used by the joint estimation", Fix("use {}", "estimation", "marginal")
+            raise UsageError(problem, parameter="preferences", kind="no-preferences", fix=fix)
+        if self.families in ("auto", "found"):
+            problem, fix = "cannot be used if families are found in the answers", Fix("use {}", "families", "column")
+            raise UsageError(problem, parameter="preferences", kind="no-preferences", fix=fix)
+
     def _difficulties(self) -> Floats:
         return DIFFICULTIES if self.difficulty else np.ones(1)
 
@@ -185,7 +198,8 @@ class GDA(FamilyAggregator, FeatureAggregator):
 
     def _start(self, shard: Shard) -> Arrays:
         """Return an empty posterior, and the weights of judgments if families make them differ from 1."""
-        return {"posterior": np.empty((shard.n_items, 0)), **self._shard_weights(shard)}
+        weights = self._shard_weights(shard) | self._preference_weights(shard)
+        return {"posterior": np.empty((shard.n_items, 0)), **weights}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Run the E-step, or count the answers of each assessor if there are no parameters yet."""
@@ -193,11 +207,14 @@ class GDA(FamilyAggregator, FeatureAggregator):
             weight = local.get("weight")
             used = count_answers(shard, int(self._models_unjudgeable), weight) | assessor_weights(shard, weight)
             scores = {} if shard.score is None else {"score_products": np.zeros(2)}
-            return local, {**used, **latent.count_expert_grades(shard, used["used"].shape[1]), **scores}
+            counted = latent.count_expert_grades(shard, used["used"].shape[1]) | count_preferences(shard)
+            return local, {**used, **counted, **scores}
         n_nodes, gold = len(theta["nodes"]), self._gold(theta)
         prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
         table, weight = theta["likelihood"], local.get("weight")
         new, statistics = expectation_step(shard, table, gold, prior, weight, theta["shares"])
+        if shard.preferences is not None:
+            new, statistics = self._add_preferences(shard, local | new, theta, statistics)
         statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if shard.score is not None:
             statistics |= sum_score_products(shard, self._line_posterior(new) @ theta["nodes"], local.get("weight"))
@@ -208,6 +225,26 @@ class GDA(FamilyAggregator, FeatureAggregator):
         statistics["expert_states"] = latent.count_states(shard, new["posterior"])
         statistics |= assessor_weights(shard, weight)
         return {**local, **new}, statistics
+
+    def _add_preferences(self, shard: Shard, local: Arrays, theta: Arrays, before: Arrays) -> tuple[Arrays, Arrays]:
+        """Return local state and statistics by grades and preferences, given those by grades alone."""
+        assert shard.preferences is not None
+        on_line = self._split(local).sum(axis=1)
+        on_line /= np.maximum(on_line.sum(axis=1, keepdims=True), 1e-300)
+        joint = joint_posterior(
+            shard.preferences, on_line, theta["nodes"], theta, local["preference_weight"], local.get("mode")
+        )
+        factor = np.tile(joint.messages, len(self._difficulties()))
+        if self._models_unjudgeable:
+            factor = np.pad(factor, ((0, 0), (0, 1)))
+        prior = np.log(np.maximum(theta["shares"], 1e-300)) + factor
+        shares = theta["shares"]
+        new, statistics = expectation_step(
+            shard, theta["likelihood"], self._gold(theta), prior, local.get("weight"), shares
+        )
+        statistics |= joint.statistics | count_preferences(shard)
+        statistics["log_likelihood"] = before["log_likelihood"] + statistics.pop("preference_log_likelihood")
+        return new | {"mode": joint.mode}, statistics
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
         """Return log P(state | score) of each item, (n_items, n_states); the score comes from features."""
@@ -230,6 +267,8 @@ class GDA(FamilyAggregator, FeatureAggregator):
         if self.estimation == "marginal":
             location, scale = relevance_moments(statistics)
             new |= self._standardize(new, location, scale)
+            if "preference_counts" in statistics:
+                new |= update_assessors(theta, statistics, scale)
             if "score_products" in statistics:
                 products = statistics["score_products"]
                 new["feature_weight"] = learn_weight(theta["feature_weight"], products, scale, PRIOR_DOCUMENTS)
@@ -312,6 +351,8 @@ class GDA(FamilyAggregator, FeatureAggregator):
         }
         if "score_products" in statistics:
             theta["feature_weight"] = np.array([INITIAL_WEIGHT])
+        if "preference_answers" in statistics:
+            theta |= initial_assessors(statistics)
         if statistics["expert_grades"].any():
             prior = states_prior(self._difficulties())
             at_states = self._gold(theta)[:, : len(prior)] * prior
@@ -345,12 +386,14 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return {
             **theta,
             "likelihood": likelihood,
-            "typical": careful_curves(judgments * has_main_scale, plain),
+            "typical": careful_curves(judgments * has_main_scale if judgments.any() else np.ones(len(plain)), plain),
         }
 
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
         """Return the parameters with learned curves of a typical careful assessor, and the statistics."""
         counts, missing = statistics["counts"], theta["missing"][theta["scale_of"]]
+        if not counts.any():  # preferences alone
+            return theta, statistics
         n_grades = missing.shape[1] - self._models_unjudgeable
         plain = self._curves(theta).probabilities(theta["curves"], missing, plain=True)
         n_judgments = statistics.get("assessor_weight", counts.sum(axis=(1, 2))) * ~missing.any(axis=1)
@@ -441,10 +484,15 @@ class GDA(FamilyAggregator, FeatureAggregator):
         expected_typical = np.arange(n_grades) @ typical / typical.sum(axis=0)
         # For assessors on a shorter scale, the shift is in grades of that scale.
         relative_length = np.maximum(highest, 1) / max(n_grades - 1, 1)
-        return {
+        columns = {
             "separation": slopes[np.arange(len(slopes)), highest] - slopes[:, 0],
             "shift": (expected - expected_typical * relative_length[:, None]) @ node_prior(len(theta["nodes"])),
         }
+        if "preference_answers" not in statistics:
+            return columns
+        has_grades = statistics["assessor_weight"] > 0
+        columns = {name: np.where(has_grades, values, np.nan) for name, values in columns.items()}
+        return columns | preference_columns(theta, statistics["preference_answers"])
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Raise an error unless parameters are valid; scale codes and covariances are checked, too."""

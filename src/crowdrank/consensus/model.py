@@ -34,7 +34,7 @@ from crowdrank.consensus import METHODS, inspection, saved_models
 from crowdrank.consensus.assembly import CONSENSUS_FOLDER, ConsensusBuilder
 from crowdrank.consensus.crowdkit import CrowdKitMethods
 from crowdrank.consensus.data_warnings import hard_labels_used
-from crowdrank.consensus.fit_data import as_gold, as_judgments, match_gold
+from crowdrank.consensus.fit_data import as_gold, as_judgments, as_preferences, match_gold, refuse_preferences
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.inspection import InspectionMethods
 from crowdrank.consensus.latent import first_cuts
@@ -46,6 +46,8 @@ from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard
 from crowdrank.errors import ClusterError, ConvergenceWarning, DataWarning, Fix, InputError, UsageError, find_interrupt
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.joined import JoinedJudgments, join
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import GradeMapLike
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
@@ -95,12 +97,13 @@ class ThetaArray:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Options of a fit: engine, progress and checkpoint, which do not change its result, and features."""
+    """Options of a fit: engine, progress and checkpoint, which do not change its result; features and preferences."""
 
     engine: Engine | None = None
     progress: bool | Report = False
     checkpoint: str | Path | Checkpoint | None = None
     features: Features | None = None
+    preferences: Preferences | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +134,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         consensus_: the :class:`Consensus`.
         judgments_: the judgments of the fit.
         gold_: the expert grades of the fit, if any.
+        preferences_: the preferences of the fit, if any.
         history_: the objective after each iteration.
         n_iter_: number of iterations.
         converged_: whether the fit converged.
@@ -155,6 +159,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
     consensus_: Consensus
     judgments_: Judgments  # or ShardedJudgments
     gold_: Gold | None
+    preferences_: Preferences | None = None
     history_: list[float]
     n_iter_: int
     converged_: bool
@@ -166,6 +171,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         *,
         gold_map: GradeMapLike | None = None,
         features: Any = None,
+        preferences: Any = None,
         init: Aggregator | None = None,
         engine: Engine | None = None,
         progress: bool | Report = False,
@@ -184,6 +190,9 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
             features: features of documents (`Features`, a path or a DataFrame), from which relevance gets a prior. They
                 may include documents without judgments, which then get a prediction. Labels that used features must not
                 serve to compare rankers that use the same features.
+            preferences: preferences between two documents (`Preferences`, a path or a DataFrame), for :class:`GDA`.
+                With preferences, `judgments` can be None. They are used in memory, and not together with features,
+                init, checkpoint, output or an engine other than `LocalEngine`.
             init: a fitted model of the same class to start from.
             engine: where the passes run; by default on this machine in one thread.
             progress: show a progress bar, or call a function with (iteration, n_iter, objective).
@@ -193,6 +202,12 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
 
         """
         self._check_parameters()
+        if preferences is not None:
+            self._check_preferences()
+            cluster = engine if engine is not None and engine.is_cluster else None
+            unavailable = {"features": features, "init": init, "engine": cluster, "checkpoint": checkpoint}
+            unavailable |= {"output": output} | ({"gold": gold} if judgments is None else {})
+            preferences, judgments = as_preferences(preferences, judgments, unavailable)
         table: Any = judgments if isinstance(judgments, ShardedJudgments) else as_judgments(judgments)
         if output is not None:
             table = _with_output(table, Path(output))
@@ -204,9 +219,9 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         if features is not None:
             self._check_features()
             features = as_features(features)
-        options = FitOptions(engine, progress, checkpoint, features)
+        options = FitOptions(engine, progress, checkpoint, features, preferences)
         self._fit(table, as_gold(gold, table, gold_map), init, options)
-        if isinstance(self, EMAggregator) and self.on_a_line:
+        if isinstance(self, EMAggregator) and self.on_a_line and len(self.judgments_):
             from crowdrank.consensus.posterior_check import excess_agreement
 
             for warning in excess_agreement(self, self.judgments_):
@@ -250,6 +265,11 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         """Raise UsageError if the model, with its parameters, cannot use features."""
         fix = "use a model with a prior of relevance, such as gda"
         raise UsageError(f"cannot be used by {type(self).__name__}", parameter="features", kind="no-prior", fix=fix)
+
+    def _check_preferences(self) -> None:
+        """Raise UsageError if the model, with its parameters, cannot use preferences."""
+        problem = f"cannot be used by {type(self).__name__}"
+        raise UsageError(problem, parameter="preferences", kind="no-preferences", fix="use GDA (gda)")
 
     @abstractmethod
     def _fit(
@@ -406,6 +426,10 @@ class EMAggregator(Aggregator):
         prepared = (used if keeps_scales else used.to_one_scale()).with_unjudgeable(self.unjudgeable_as)
         return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
 
+    def _join(self, prepared: Judgments, preferences: Preferences) -> JoinedJudgments:
+        """Return prepared judgments joined with preferences."""
+        return join(prepared, preferences)
+
     @property
     def _models_unjudgeable(self) -> bool:
         """Whether 'cannot judge' is one more answer, and documents that cannot be judged one more state."""
@@ -431,6 +455,7 @@ class EMAggregator(Aggregator):
         self.full_fit_ = full_fit
         self.theta_, self.feature_scores_ = state.theta, start.scores
         self.judgments_, self.gold_, self.consensus_ = table, gold, consensus
+        self.preferences_ = options.preferences
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
         if judgments.has_soft_labels and "soft labels" not in self.takes:
             data_warnings.append(hard_labels_used(type(self).__name__))
@@ -447,6 +472,9 @@ class EMAggregator(Aggregator):
         """Return the final state, the consensus and data warnings; the model itself is unchanged."""
         name, n_iter = type(self).__name__, self.n_iter if n_iter is None else n_iter
         prepared = self._prepare(table)
+        if options.preferences is not None:
+            prepared = self._join(prepared, options.preferences)
+        n_answers = prepared.n_answers if isinstance(prepared, JoinedJudgments) else len(prepared)
         gold_codes = self._match_gold(gold, prepared)
         item_scores = None if start.scores is None else start.scores.for_items(prepared)
         passes = (options.engine or LocalEngine()).open(self, prepared, gold_codes, item_scores)
@@ -467,7 +495,7 @@ class EMAggregator(Aggregator):
             else:
                 passes.restore(state.local)
             try:
-                iterate(self, passes, state, n_iter, len(prepared), report, checkpoint)
+                iterate(self, passes, state, n_iter, n_answers, report, checkpoint)
             except (KeyboardInterrupt, SystemError, ClusterError) as problem:
                 raise_after_failure(problem, passes, state, checkpoint)
             if isinstance(report, ProgressBar):
@@ -512,6 +540,12 @@ class EMAggregator(Aggregator):
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return the prepared judgments, the fitted parameters for their assessors, and passes over their shards."""
+        if self.preferences_ is not None:
+            if table is not self.judgments_:
+                refuse_preferences(self, "used for other judgments")
+            joined = self._join(self._prepare(table), self.preferences_)
+            gold = None if self.gold_ is None else self.gold_.for_items(joined)
+            return joined, self.theta_, LocalEngine().open(self, joined, gold)
         prepared, theta = self._prepare(table), self._start_from(self, table, self.gold_)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
@@ -521,6 +555,7 @@ class EMAggregator(Aggregator):
         return prepared, theta, LocalEngine().open(self, prepared, gold, scores)
 
     def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
+        refuse_preferences(self, "updated")
         start = FitStart(self._start_from(self, judgments, self.gold_), self.feature_scores_)
         has_grown = len(judgments) > (1 + MAX_GROWTH) * self.full_fit_.n_judgments
         if start.theta is None or (has_grown and n_iter != 0):
@@ -534,6 +569,7 @@ class EMAggregator(Aggregator):
         return self
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
+        refuse_preferences(self, "saved")
         saved_models.write_model(self, folder)
         return saved_models.saved_fields(self)
 

@@ -19,6 +19,7 @@ from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Arrays
 from crowdrank.consensus.grade_rules import LOSS_TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
+from crowdrank.errors import UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.columns import EXPERT_GRADED, PRIOR_RELEVANCE, SCALE_COLUMN
 from crowdrank.judgments.scale import Scale, add_scale_column
@@ -98,6 +99,12 @@ class Consensus:
         """Return a column of numbers of all documents, in the order of :meth:`document_parts`."""
         parts = [part[name].to_numpy() for part in self.document_parts()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def require_grades(self) -> None:
+        """Raise UsageError if there are no grades, because the model was fitted to preferences alone."""
+        if "grade" not in next(self.document_parts()).column_names:
+            problem = "There are no grades: the model was fitted to preferences alone"
+            raise UsageError(problem, kind="no-grades", fix="use the relevance, or give judgments too")
 
     @property
     def share_names(self) -> list[str]:

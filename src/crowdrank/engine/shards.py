@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from crowdrank._typing import Codes, Floats
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
+from crowdrank.judgments.joined import ItemPreferences, JoinedJudgments
 from crowdrank.judgments.table import Judgments, offsets_from_sizes
 from crowdrank.on_disk.sharded import ShardedJudgments
 
@@ -97,6 +98,7 @@ class Shard:
     # (n_levels, n_assessors) correlation of the errors in the family, if it was estimated
     correlations: NDArray[np.float64] | None = None
     soft: Answers | None = None  # answers of soft labels; None: each judgment is an answer
+    preferences: ItemPreferences | None = None  # preferences between items, in shards of whole queries
 
     @property
     def n_assessors(self) -> int:
@@ -135,6 +137,8 @@ def split_into_shards(
     [1, 1, 1]
     """
     score = None if scores is None else scores[0]
+    preferences = judgments.preferences if isinstance(judgments, JoinedJudgments) else None
+    locality = locality if preferences is None else "query"
     whole = _whole_shard(
         judgments, gold, judgments.item_query, judgments.family_levels, judgments.estimated_correlations, score
     )
@@ -151,6 +155,7 @@ def split_into_shards(
                 gold=whole.gold[start:stop],
                 score=None if score is None else score[start:stop],
                 soft=_slice_answers(whole.soft, start, stop, first),
+                preferences=None if preferences is None else preferences.of_items(start, stop),
             )
         )
     return shards

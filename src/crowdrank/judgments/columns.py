@@ -34,6 +34,19 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Column names that other tools and data sets use for each role, in lower case."""
 
+PREFERENCE_COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
+    **{role: COLUMN_ALIASES[role] for role in ("query", "assessor", "family")},
+    "left": ("left_document", "left_id", "document_left", "document_a", "doc_a", "docid_a"),
+    "right": ("right_document", "right_id", "document_right", "document_b", "doc_b", "docid_b"),
+    "preference": ("choice",),
+    "winner": ("chosen", "preferred"),
+    "loser": ("rejected",),
+}
+"""Column names for each role in a file of preferences, in lower case."""
+
+ROLE_NAMES = tuple(dict.fromkeys((*COLUMN_ALIASES, *PREFERENCE_COLUMN_ALIASES)))
+"""Names of all roles that a column can have."""
+
 KNOWN_COLUMN_NAMES = frozenset(name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases))
 """All names of columns that are recognized, in lower case."""
 
@@ -103,8 +116,8 @@ def parse_column_map(column_map: str | Mapping[str, str] | None) -> dict[str, st
         pairs = list(column_map.items())
     mapped: dict[str, str] = {}
     for role, name in pairs:
-        if role not in COLUMN_ALIASES:
-            known = f"{near(role, COLUMN_ALIASES)}; the roles are: {', '.join(COLUMN_ALIASES)}"
+        if role not in ROLE_NAMES:
+            known = f"{near(role, ROLE_NAMES)}; the roles are: {', '.join(ROLE_NAMES)}"
             raise UsageError(f"has the unknown role '{role}'{known}", parameter="columns")
         if role in mapped:
             raise UsageError(f"gives the role '{role}' twice; give it once", parameter="columns")
@@ -169,6 +182,7 @@ class Roles:
         }
         missing = [role for role in self.required if found[role] is None]
         if missing:
+            _refuse_preferences(self.required, column_names, source)
             listed = quote_names(column_names) or "none"
             problem = f"there is no column for {' and '.join(missing)}; the columns are: {listed}"
             fixes = [Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing))]
@@ -193,6 +207,17 @@ class Roles:
             fix = Fix("say which with {}", "columns", f"{role}={candidates[0]}")
             raise InputError(problem, source=source, kind="ambiguous-column", fix=fix)
         return candidates[0] if candidates else None
+
+
+def _refuse_preferences(required: Sequence[str], column_names: Sequence[str], source: str) -> None:
+    """Raise InputError if documents with grades are required, and the columns are those of preferences."""
+    names = {name.casefold() for name in column_names}
+    has = {role for role, aliases in PREFERENCE_COLUMN_ALIASES.items() if names & {role, *aliases}}
+    if {"document", "grade"} <= set(required) and ({"left", "right"} <= has or {"winner", "loser"} <= has):
+        problem = (
+            f"these are preferences between two documents, not grades; the columns are: {quote_names(column_names)}"
+        )
+        raise InputError(problem, source=source, kind="is-preferences", fix="give the file as preferences")
 
 
 def count_known_columns(header: str, separators: str) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from crowdrank._assessor_kinds import KIND_PLURALS, KINDS
 from crowdrank._text import counted
 from crowdrank.errors import Fix, Message, shown
-from crowdrank.judgments.columns import COLUMN_ALIASES
+from crowdrank.judgments.columns import ROLE_NAMES
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AnyJudgments, Judgments, ReadReport
 
@@ -87,7 +87,7 @@ def inspect(judgments: AnyJudgments) -> Inspection:
     """
     tally = reduce(add, map(Tally.from_judgments, judgments.iterate(ids=False)))
     extras = _extra_facts(judgments) if isinstance(judgments, Judgments) else {}
-    messages = (*_bad_row_messages(judgments), *_judgment_notes(judgments, tally), *judgments.report.notes)
+    messages = (*bad_row_messages(judgments.report), *_judgment_notes(judgments, tally), *judgments.report.notes)
     return Inspection({**_summary_facts(judgments, tally), **extras}, messages)
 
 
@@ -122,7 +122,7 @@ def describe_columns(columns: Mapping[str, str]) -> str:
     >>> describe_columns({"query": "qid", "grade": "label"})
     'query = qid, grade = label'
     """
-    return ", ".join(f"{role} = {columns[role]}" for role in COLUMN_ALIASES if role in columns)
+    return ", ".join(f"{role} = {columns[role]}" for role in ROLE_NAMES if role in columns)
 
 
 def describe_grade_shares(scale: Scale, counts: NDArray[np.int64]) -> str:
@@ -188,12 +188,11 @@ def _describe_extra_column(name: str, column: NDArray[Any], judgments: Judgments
     return f"total {known.sum():,.2f}, median {np.median(known):,.2f}"
 
 
-def _bad_row_messages(judgments: AnyJudgments) -> Iterator[Message]:
+def bad_row_messages(report: ReadReport) -> Iterator[Message]:
     """Yield a message per reason why rows are not used.
 
     It is an error for rows that cannot be used, and a note for rows that the platform marks as not to be used.
     """
-    report = judgments.report
     for reason, n in report.skipped.items():
         if reason in report.examples:
             example = report.examples[reason]

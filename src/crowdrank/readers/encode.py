@@ -95,10 +95,10 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
     n_rows = len(cells["grade"])
     release_unused_memory(n_rows)
     row_mask = np.ones(n_rows, dtype=bool)
-    query = _encode_ids(cells.pop("query"), "query", origin, bad_rows, row_mask) if "query" in cells else None
-    document = _encode_ids(cells.pop("document"), "document", origin, bad_rows, row_mask)
-    assessor = _encode_ids(cells.pop("assessor"), "assessor", origin, bad_rows, row_mask)
-    n_excluded, excluded_found = _exclude_assessors(options.exclude, assessor, row_mask)
+    query = encode_ids(cells.pop("query"), "query", origin, bad_rows, row_mask) if "query" in cells else None
+    document = encode_ids(cells.pop("document"), "document", origin, bad_rows, row_mask)
+    assessor = encode_ids(cells.pop("assessor"), "assessor", origin, bad_rows, row_mask)
+    n_excluded, excluded_found = exclude_assessors(options.exclude, assessor, row_mask)
     family = ids.encode(cells["family"]) if "family" in cells else None
     answer, answers = encode_distinct(cells.pop("grade"))
     release_unused_memory(n_rows)
@@ -123,7 +123,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
         answer_counts=np.bincount(answer[answer >= 0], minlength=len(answers)),
         bad_rows=bad_rows,
         families=None if family is None else family[1],
-        assessor_family=None if family is None else _first_families(family[0], assessor[0], len(assessor[1])),
+        assessor_family=None if family is None else first_families(family[0], assessor[0], len(assessor[1])),
         share_grades=tuple(
             int(name[1:]) for name in find_probability_columns(extras) if not np.isnan(extras[name].values).all()
         ),
@@ -134,7 +134,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
     return Part(rows, summary)
 
 
-def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: BadRows, row_mask: Booleans) -> CodedIds:
+def encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: BadRows, row_mask: Booleans) -> CodedIds:
     """Encode a column of ids; count rows without an id as bad and remove them from `row_mask`."""
     try:
         codes, names = ids.encode(column)
@@ -151,7 +151,7 @@ def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: Ba
     return codes, names
 
 
-def _exclude_assessors(
+def exclude_assessors(
     excluded_assessors: tuple[str, ...], assessors: CodedIds, row_mask: Booleans
 ) -> tuple[int, frozenset[str]]:
     """Remove the rows of excluded assessors from `row_mask`; return their number, and the ids that occur."""
@@ -163,7 +163,7 @@ def _exclude_assessors(
     return int(is_excluded.sum()), frozenset(excluded_assessors[one] for one in position[position >= 0].tolist())
 
 
-def _first_families(family_codes: Codes, assessor_codes: Codes, n_assessors: int) -> Codes:
+def first_families(family_codes: Codes, assessor_codes: Codes, n_assessors: int) -> Codes:
     """Return for each assessor the first family that one of the assessor's rows states, or -1."""
     first_family = np.full(n_assessors, -1, np.int32)
     rows = np.flatnonzero(family_codes >= 0)[::-1]

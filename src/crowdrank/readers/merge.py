@@ -153,9 +153,9 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
         raise bad_rows.no_rows_left_error(source, assessors_excluded=bool(options.exclude))
     families, family = union.families or None, union.family  # an empty column states no families
     if families is None and options.family_pattern is not None:
-        family, families = _families_by_pattern(union.assessors, options, source)
+        family, families = families_by_pattern(union.assessors, options, source)
     elif families is None and options.family_separator is not None:
-        family, families = _families_by_separator(union.assessors, options.family_separator, source)
+        family, families = families_by_separator(union.assessors, options.family_separator, source)
     header = AssessorTable(
         assessors=union.assessors,
         families=families,
@@ -200,7 +200,7 @@ class _MergedAssessors:
         return assessor, new_families
 
 
-def _families_by_pattern(assessors: pa.Array, options: EncodeOptions, source: str) -> tuple[Codes, pa.Array]:
+def families_by_pattern(assessors: pa.Array, options: EncodeOptions, source: str) -> tuple[Codes, pa.Array]:
     """Derive families from assessor ids: the name of the named group that matches, the first group, or the whole match.
 
     Returns:
@@ -228,7 +228,7 @@ def _family_of_match(match: re.Match[str]) -> str | None:
     return str(match[min(1, match.re.groups)]) if match[min(1, match.re.groups)] is not None else None
 
 
-def _families_by_separator(assessors: pa.Array, separator: str, source: str) -> tuple[Codes, pa.Array]:
+def families_by_separator(assessors: pa.Array, separator: str, source: str) -> tuple[Codes, pa.Array]:
     """Derive families from assessor ids: everything before the last separator, which may have several levels."""
     names = [str(name).rpartition(separator)[0] or None for name in assessors.to_pylist()]
     family, families = ids.encode(pa.chunked_array([pa.array(names, pa.string())]))

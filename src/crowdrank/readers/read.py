@@ -153,7 +153,7 @@ def read_judgments(
     roles = JUDGMENT_ROLES if names_assessor else replace(JUDGMENT_ROLES, required=(*ITEM_ROLES, "assessor"))
     tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows, soft_labels=True)
     expert_notes = [] if assessor_name is not None else _name_unnamed_experts(tables)
-    file_names = _name_assessors(tables, assessor_name)
+    file_names = name_assessors(tables, assessor_name)
     _fill_kinds(tables, assessor_kind)
     options = EncodeOptions(
         scale=_parse_scale(grades, inputs, [] if scales is not None else tables),
@@ -168,7 +168,7 @@ def read_judgments(
         on_bad_rows=on_bad_rows,
     )
     judgments = _encode_and_merge(inputs, tables, options)
-    notes = expert_notes if assessor_name is not None else [*expert_notes, *_file_name_notes(file_names)]
+    notes = expert_notes if assessor_name is not None else [*expert_notes, *file_name_notes(file_names)]
     notes += _repeat_warnings(judgments, set(file_names.values()), repeats)
     notes += _missing_query_warnings(judgments, [name for table in tables for name in table.origin.source.names])
     if options.scale is None and inputs.label_scale is not None and judgments.scales == (inputs.label_scale,):
@@ -192,7 +192,7 @@ def _default_unjudgeable(inputs: OpenInput, tables: Sequence[RoleTable]) -> Sequ
     return inputs.layout.unjudgeable or ((CANNOT_JUDGE,) if is_export else ())
 
 
-def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> dict[str, str]:
+def name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> dict[str, str]:
     """Add the column of assessors to tables without one: the given name, or the name of the file.
 
     Returns:
@@ -276,7 +276,8 @@ def _may_hide_assessors(table: RoleTable) -> bool:
 
 def _hidden_assessor_error(tables: Sequence[RoleTable]) -> InputError:
     source = tables[0].origin.source
-    problem = "there is no column for the assessor, and documents occur several times"
+    what = "documents" if "document" in tables[0].cells else "pairs of documents"
+    problem = f"there is no column for the assessor, and {what} occur several times"
     by_column = Fix("name it with {}", "columns", "assessor=NAME")
     if len(tables) == 1:
         by_name = Fix("if one assessor judged them all, give {}", "assessor_name", source.stem)
@@ -286,7 +287,7 @@ def _hidden_assessor_error(tables: Sequence[RoleTable]) -> InputError:
     return InputError(problem, source=source.name, kind="no-column", fix=[by_column, by_name])
 
 
-def _file_name_notes(file_names: Mapping[str, str]) -> list[Message]:
+def file_name_notes(file_names: Mapping[str, str]) -> list[Message]:
     """Return the note that the names of files are assessors, given the name by path."""
     if not file_names:
         return []
@@ -336,8 +337,9 @@ def _label_order_note(label_scale: Scale) -> Message:
 
 
 def _has_repeated_pairs(cells: ColumnsByRole) -> bool:
-    """Return whether a query-document pair occurs in several rows."""
-    codes = np.stack([ids.encode(cells[role])[0] for role in ("query", "document") if role in cells])
+    """Return whether a query-document pair, or a pair of documents that are compared, occurs in several rows."""
+    roles = ("query", "document", "left", "right", "winner", "loser")
+    codes = np.stack([ids.encode(cells[role])[0] for role in roles if role in cells])
     pairs = codes[:, (codes >= 0).all(axis=0)]
     return bool(np.unique(pairs, axis=1).shape[1] < pairs.shape[1])
 

@@ -93,6 +93,19 @@ class GoldReadOptions:
 
 
 @dataclass(frozen=True)
+class PreferenceReadOptions:
+    """Options of :func:`crowdrank.read_preferences`, as written on the command line."""
+
+    format: Format | None = option(None, _FORMAT_HELP)
+    columns: str | None = option(None, "Column of each role, such as left=docA,right=docB,preference=answer.")
+    separator: str | None = option(None, _SEPARATOR_HELP)
+    repeats: Repeats = option("last", "Which of several answers of one assessor on the same two documents to use.")
+    family_pattern: str | None = option(None, "Regular expression for the family in assessor ids, such as '(.*)_p'.")
+    assessor_name: str | None = option(None, "Assessor of a file without a column for it.")
+    on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
+
+
+@dataclass(frozen=True)
 class FeatureReadOptions:
     """Options of :func:`crowdrank.read_features`, as written on the command line and in TOML files."""
 

@@ -21,7 +21,7 @@ from crowdrank._estimator import require_one_of
 from crowdrank._typing import Booleans
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import frames
-from crowdrank.judgments.columns import COLUMN_ALIASES, SCALE_COLUMN, quote_names
+from crowdrank.judgments.columns import ROLE_NAMES, SCALE_COLUMN, quote_names
 from crowdrank.judgments.scale import MAX_GRADES, Scale, parse_integer
 
 MALFORMED_LINE_REASON = "malformed line"
@@ -29,7 +29,8 @@ MALFORMED_LINE_REASON = "malformed line"
 BAD_PROBABILITIES_REASON = "unusable probabilities"
 """Reason for a row whose columns p0, p1, ... are no probabilities of its grades."""
 BAD_ROW_REASONS = (
-    "no query", "no document", "no assessor", "another family", "no grade", "grade off the scale",
+    "no query", "no document", "no left", "no right", "no winner", "no loser", "no assessor", "another family",
+    "no grade", "grade off the scale", "a document against itself", "no preference", "preference off the scale",
     "time not a date", "duration not a number", "cost not a number", "honeypot off the scale",
     BAD_PROBABILITIES_REASON,
 )  # fmt: skip
@@ -318,7 +319,7 @@ class Origin:
 
 def columns_by_role(origins: Iterable[Origin]) -> dict[str, str]:
     """Return the name of the column for each role; if files use several names, these joined by "or"."""
-    names: dict[str, dict[str, None]] = {role: {} for role in COLUMN_ALIASES}
+    names: dict[str, dict[str, None]] = {role: {} for role in ROLE_NAMES}
     for origin in origins:
         for role, name in origin.columns.items():
             names.setdefault(role, {})[name] = None

@@ -1,4 +1,4 @@
-"""Validate judgments, expert grades, features and runs, alone and against each other."""
+"""Validate judgments, preferences, expert grades, features and runs, alone and against each other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.frames import column_to_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.pair_index import PairIndex
+from crowdrank.judgments.preferences import Preferences, inspect_preferences
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import Inspection, describe_columns, describe_grade_shares, inspect
 from crowdrank.judgments.table import AnyJudgments, Judgments
 from crowdrank.readers.features import Features, FeaturesLike, read_features
 from crowdrank.readers.inputs import TableLike
 from crowdrank.readers.leak_check import find_leaks
+from crowdrank.readers.preference_files import read_preferences
 from crowdrank.readers.read import read_gold, read_judgments
 from crowdrank.readers.runs import read_run
 
@@ -103,8 +105,10 @@ def validate(
     gold: Gold | TableLike | None = None,
     features: FeaturesLike | None = None,
     runs: Sequence[TableLike] = (),
+    preferences: Preferences | TableLike | None = None,
     read_options: Mapping[str, Any] | None = None,
     gold_options: Mapping[str, Any] | None = None,
+    preference_options: Mapping[str, Any] | None = None,
 ) -> ValidationReport:
     """Validate inputs, alone or together.
 
@@ -113,9 +117,11 @@ def validate(
         gold: expert grades, files or a DataFrame.
         features: features, files or a DataFrame.
         runs: files or DataFrames of rankings.
+        preferences: preferences between two documents, files or a DataFrame.
         read_options: options of `read_judgments`. Rows that cannot be used are errors, or notes if `on_bad_rows` is
             `skip`; all others are checked in both cases.
         gold_options: options of `read_gold`.
+        preference_options: options of `read_preferences`; rows that cannot be used are as in `read_options`.
 
     Returns:
         The report. An input that cannot be read is an error in it, not an exception.
@@ -142,18 +148,20 @@ def validate(
         inputs[name] = summary(data)
         return data
 
-    given = read_options or {}
-    options, skips = {**given, "on_bad_rows": "skip"}, given.get("on_bad_rows") == "skip"
-    summary = _inspect_judgments if skips else inspect
+    options, summary = _skipping(read_options, inspect)
     judgment_table = read_input("judgments", judgments, lambda source: _load_judgments(source, options), summary)
+    other_options, other_summary = _skipping(preference_options, _inspect_preferences)
+    preference_table = read_input(
+        "preferences", preferences, lambda source: _load_preferences(source, other_options), other_summary
+    )
     known = {} if judgment_table is None else {"scale": judgment_table.main_scale}
     expert_grades = read_input(
         "gold", gold, lambda source: _load_gold(source, {**known, **(gold_options or {})}), _inspect_gold
     )
     feature_matrix = read_input("features", features, _load_features, _inspect_features)
-    pairs = (
-        [_InputPairs("features", feature_matrix.query, feature_matrix.document)] if feature_matrix is not None else []
-    )
+    pairs = [] if preference_table is None else [_InputPairs("preferences", *preference_table.item_ids())]
+    if feature_matrix is not None:
+        pairs.append(_InputPairs("features", feature_matrix.query, feature_matrix.document))
     for run_index, source in enumerate(runs):
         name = "run" if len(runs) == 1 else f"run {run_index + 1}"
         run_pairs = read_input(name, source, partial(_read_run_pairs, input_name=name), _inspect_run)
@@ -166,6 +174,13 @@ def validate(
 
 def _load_judgments(source: Any, options: Mapping[str, Any]) -> AnyJudgments:
     return source if isinstance(source, AnyJudgments) else read_judgments(source, **options)
+
+
+def _load_preferences(source: Any, options: Mapping[str, Any]) -> Preferences:
+    if isinstance(source, Preferences):
+        return source
+    with parameter_prefix("preferences_"):
+        return read_preferences(source, **options)
 
 
 def _load_gold(source: Any, options: Mapping[str, Any]) -> Gold:
@@ -189,11 +204,23 @@ def _read_run_pairs(source: Any, input_name: str) -> _InputPairs:
     return _InputPairs(input_name, query, document)
 
 
-def _inspect_judgments(judgments: AnyJudgments) -> Inspection:
-    """Inspect judgments; rows that cannot be used are notes."""
-    found = inspect(judgments)
-    notes = (replace(one, severity="note") if one.kind == "bad-rows" else one for one in found.messages)
-    return replace(found, messages=tuple(notes))
+def _skipping(
+    options: Mapping[str, Any] | None, inspection: Callable[[InputData], Inspection]
+) -> tuple[dict[str, Any], Callable[[InputData], Inspection]]:
+    """Return options that skip unusable rows, and an inspection in which these are notes if the user skips them."""
+
+    def with_notes(data: InputData) -> Inspection:
+        found = inspection(data)
+        notes = (replace(one, severity="note") if one.kind == "bad-rows" else one for one in found.messages)
+        return replace(found, messages=tuple(notes))
+
+    given = options or {}
+    return {**given, "on_bad_rows": "skip"}, with_notes if given.get("on_bad_rows") == "skip" else inspection
+
+
+def _inspect_preferences(preferences: Preferences) -> Inspection:
+    found = inspect_preferences(preferences)
+    return replace(found, messages=tuple(message.with_prefix("preferences_") for message in found.messages))
 
 
 def _inspect_gold(gold: Gold) -> Inspection:

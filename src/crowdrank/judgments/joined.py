@@ -1,0 +1,205 @@
+"""Judgments joined with preferences: one table of items and assessors for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank._typing import Codes, Floats, Integers
+from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments import ids
+from crowdrank.judgments.preferences import Preferences
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.table import Judgments, assessor_fields, offsets_from_sizes
+
+MAX_COMPARED_DOCUMENTS = 3000
+"""Maximum number of documents of a query with preferences; their joint posterior takes the cube of it in time."""
+
+
+@dataclass(frozen=True, eq=False)
+class ItemPreferences:
+    """Preferences between items (query-document pairs), sorted by query.
+
+    An answer is from 0 (right is much better) over 2 (tie) to 4 (left is much better).
+    """
+
+    left: Integers  # (n,) index of the item
+    right: Integers  # (n,)
+    assessor: Codes  # (n,)
+    answer: Codes  # (n,)
+    query: Codes  # (n,) query of the items
+    has_positions: bool
+
+    def __len__(self) -> int:
+        return len(self.answer)
+
+    @cached_property
+    def used_items(self) -> Integers:
+        """Items with a preference, ascending."""
+        return np.unique(np.concatenate([self.left, self.right]))
+
+    @cached_property
+    def query_of_used(self) -> Integers:
+        """Number of the query of each item in `used_items`, from 0, ascending."""
+        query = np.zeros(len(self.used_items), np.int64)
+        query[np.searchsorted(self.used_items, self.left)] = self.query
+        query[np.searchsorted(self.used_items, self.right)] = self.query
+        return np.unique(query, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def by_pair(self) -> tuple[Integers, Integers]:
+        """Order of the preferences by pair of items, and the start of each pair in it, (n,) and (n_pairs + 1,)."""
+        low, high = np.minimum(self.left, self.right), np.maximum(self.left, self.right)
+        order = np.lexsort((high, low))
+        changed = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+        return order, np.flatnonzero(np.concatenate([[True], changed, [True]]))
+
+    def answer_counts(self, n_assessors: int) -> Floats:
+        """Return how often each assessor gave each answer, (n_assessors, 5)."""
+        cells = self.assessor.astype(np.int64) * 5 + self.answer
+        return np.bincount(cells, minlength=n_assessors * 5).reshape(-1, 5).astype(np.float64)
+
+    def of_items(self, start: int, stop: int) -> ItemPreferences:
+        """Return the preferences between the items from `start` to `stop`, which are whole queries."""
+        rows = (self.left >= start) & (self.left < stop)
+        return ItemPreferences(
+            self.left[rows] - start,
+            self.right[rows] - start,
+            self.assessor[rows],
+            self.answer[rows],
+            self.query[rows],
+            self.has_positions,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JoinedJudgments(Judgments):
+    """Judgments and preferences of the same items and assessors; an item or an assessor may have only one kind."""
+
+    preferences: ItemPreferences
+
+    @property
+    def n_answers(self) -> int:
+        """Number of judgments and preferences together."""
+        return len(self) + len(self.preferences)
+
+    def preferences_per_item(self) -> Integers:
+        """Return the number of preferences of each item, (n_items,)."""
+        both = np.concatenate([self.preferences.left, self.preferences.right])
+        return np.bincount(both, minlength=self.n_items).astype(np.int64)
+
+
+def no_judgments(backend: str) -> Judgments:
+    """Return a table without judgments, for preferences alone."""
+    empty, none = pa.array([], pa.string()), np.zeros(0, np.int32)
+    return Judgments(
+        queries=empty,
+        documents=empty,
+        assessors=empty,
+        item_query=none,
+        item_document=none,
+        offsets=np.zeros(1, np.int64),
+        assessor=none,
+        grade=np.zeros(0, np.int8),
+        scales=(Scale.parse("0,1"),),
+        assessor_scale=np.zeros(0, np.int8),
+        backend=backend,
+    )
+
+
+def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
+    """Return judgments with preferences; items and assessors of preferences that have no judgments are added.
+
+    Raises:
+        InputError: no document of the preferences was judged, or a query has too many documents with preferences.
+
+    """
+    query, document = preferences.item_ids()
+    known = np.full(len(query), -1, np.int64)
+    if judgments.n_items:
+        known = judgments.positions(query, document)
+        if (known < 0).all():
+            raise _nothing_in_common(judgments, query, document)
+    is_new = known < 0
+    (_, new_queries), queries = ids.merge([judgments.queries, preferences.queries])
+    (_, new_documents), documents = ids.merge([judgments.documents, preferences.documents])
+    (_, new_assessors), assessors = ids.merge([judgments.assessors, preferences.assessors])
+    item_query, item_document = preferences.item_codes
+    item_query = np.concatenate([judgments.item_query, new_queries[item_query[is_new]]])
+    item_document = np.concatenate([judgments.item_document, new_documents[item_document[is_new]]])
+    order = np.argsort(item_query, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    sizes = np.concatenate([np.diff(judgments.offsets), np.zeros(int(is_new.sum()), np.int64)])
+    item = place[np.where(is_new, judgments.n_items + np.cumsum(is_new) - 1, known)]
+    left, right = item[preferences.item_index]
+    row_query = item_query[order][left]
+    rows = np.argsort(row_query, kind="stable")
+    # Without weak preferences, the strong ones are the only ones.
+    answer = preferences.answer if (np.abs(preferences.answer) == 1).any() else np.sign(preferences.answer)
+    pairs = ItemPreferences(
+        left[rows],
+        right[rows],
+        new_assessors[preferences.assessor[rows]],
+        (2 - answer[rows]).astype(np.int32),
+        row_query[rows],
+        preferences.has_positions,
+    )
+    _refuse_large_queries(pairs, queries)
+    table = _with_assessors(judgments, preferences, assessors, new_assessors)
+    return JoinedJudgments(
+        **assessor_fields(table),
+        queries=queries,
+        documents=documents,
+        item_query=item_query[order].astype(np.int32),
+        item_document=item_document[order].astype(np.int32),
+        offsets=offsets_from_sizes(sizes[order]),
+        assessor=judgments.assessor,
+        grade=judgments.grade,
+        extras=judgments.extras,
+        labels=judgments.labels,
+        preferences=pairs,
+    )
+
+
+def _with_assessors(judgments: Judgments, preferences: Preferences, assessors: pa.Array, new_codes: Codes) -> Judgments:
+    """Return judgments with more assessors and their families; new assessors have the main scale."""
+    n_new = len(assessors) - judgments.n_assessors
+    main = judgments.scales.index(judgments.main_scale)
+    scale_of = np.concatenate([judgments.assessor_scale, np.full(n_new, main, np.int8)]).astype(np.int8)
+    families, family = judgments.families, judgments.assessor_family
+    if preferences.families is not None and preferences.assessor_family is not None:
+        known = pa.array([], pa.string()) if families is None else families
+        (_, renamed), families = ids.merge([known, preferences.families])
+        own = np.append(renamed, -1)[preferences.assessor_family].astype(np.int32)
+    else:
+        own = np.full(len(preferences.assessors), -1, np.int32)
+    if families is not None:
+        family = np.full(judgments.n_assessors, -1, np.int32) if family is None else family
+        all_families = np.full(len(assessors), -1, np.int32)
+        all_families[new_codes] = own
+        all_families[: judgments.n_assessors] = np.where(family >= 0, family, all_families[: judgments.n_assessors])
+        family = all_families
+    return replace(judgments, assessors=assessors, assessor_scale=scale_of, families=families, assessor_family=family)
+
+
+def _nothing_in_common(judgments: Judgments, query: pa.Array, document: pa.Array) -> InputError:
+    one, other = (column[0].as_py() for column in judgments.item_ids())
+    texts = f"{shown(document[0].as_py())} of query {shown(query[0].as_py())}"
+    return InputError(
+        f"no document of the preferences was judged (compared {texts}, judged {shown(other)} of query {shown(one)})",
+        kind="nothing-in-common",
+        fix="check that both use the same ids of queries and documents",
+    )
+
+
+def _refuse_large_queries(pairs: ItemPreferences, queries: pa.Array) -> None:
+    sizes = np.bincount(pairs.query_of_used)
+    if sizes.max(initial=0) > MAX_COMPARED_DOCUMENTS:
+        code = int(np.unique(pairs.query)[int(sizes.argmax())])
+        problem = f"the query {shown(queries[code].as_py())} has preferences between {int(sizes.max()):,} documents"
+        fix = f"use at most {MAX_COMPARED_DOCUMENTS:,} documents of a query, or name the column of the query"
+        raise UsageError(problem, kind="large-query", fix=fix)

@@ -1,0 +1,112 @@
+"""`crowdrank aggregate --preferences` and `crowdrank assessors --preferences`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from crowdrank import GDA
+from terminal import Run, crowdrank
+
+LABELS = "query,document,assessor,grade\n" + "".join(
+    f"q{query},{document},{judge},{grade}\n"
+    for query in range(4)
+    for document, grade in (("a", 2), ("b", 1), ("c", 0))
+    for judge in "xy"
+)
+PREFERENCES = "query,left,right,judge,preference\n" + "".join(
+    f"q{query},{left},{right},{judge},{answer}\n"
+    for query in range(4)
+    for left, right, answer in (("a", "b", "left"), ("b", "a", "right"), ("c", "b", "tie"), ("c", "e", "right"))
+    for judge in "xz"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "labels.csv").write_text(LABELS)
+    (tmp_path / "p.csv").write_text(PREFERENCES)
+    (tmp_path / "gold.csv").write_text("query,document,grade\nq0,a,2\n")
+    return lambda *words, **more: crowdrank(*words, cwd=tmp_path, **more)
+
+
+def test_aggregate_uses_preferences(run: Run, tmp_path: Path) -> None:
+    done = run("aggregate", "labels.csv", "--preferences", "p.csv", "-o", "c.csv", "--assessors", "a.csv")
+    assert done.returncode == 0, done.stderr
+    assert "24 judgments of 12 documents in 4 queries" in done.stdout
+    assert "32 preferences between 16 documents in 4 queries by 2 assessors" in done.stdout
+    documents = pd.read_csv(tmp_path / "c.csv")
+    model = GDA().fit(str(tmp_path / "labels.csv"), preferences=str(tmp_path / "p.csv"))
+    assert documents["relevance"].to_numpy() == pytest.approx(model.consensus_.documents["relevance"].to_numpy())
+    assert documents["preferences"].sum() == 64
+    assert documents.loc[documents["document"] == "e", "judgments"].eq(0).all()
+    assessors = pd.read_csv(tmp_path / "a.csv").set_index("assessor")
+    assert {"preferences", "sharpness", "position_bias", "ties"} <= set(assessors)
+    assert assessors.loc["z", "ties"] == 0.25
+
+
+def test_aggregate_uses_preferences_alone(run: Run, tmp_path: Path) -> None:
+    done = run("aggregate", "--preferences", "p.csv", "-o", "c.parquet", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["judgments"], summary["preferences"]["used"]) == (0, 32)
+    assert "grade" not in pd.read_parquet(tmp_path / "c.parquet")
+    assert "written to x.csv" in run("aggregate", "--preferences", "p.csv", "-o", "x.csv").stdout
+
+
+def test_rows_that_are_not_used_are_counted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text(PREFERENCES + "q0,a,a,x,left\nq0,a,b,x,tie\n")
+    words = ("aggregate", "--preferences", "p.csv")
+    refused = run(*words)
+    assert refused.returncode == 2
+    assert "--preferences-on-bad-rows skip" in refused.stderr
+    done = run(*words, "--preferences-on-bad-rows", "skip")
+    assert "1 preference skipped (a document against itself); 1 repeated preference" in done.stdout
+
+
+def test_the_report_has_columns_of_preferences(run: Run, tmp_path: Path) -> None:
+    done = run("assessors", "labels.csv", "--preferences", "p.csv", "-o", "r.csv")
+    assert done.returncode == 0, done.stderr
+    assert "Assessors of preferences, the sharpest first" in done.stdout
+    report = pd.read_csv(tmp_path / "r.csv").set_index("assessor")
+    assert report.index.tolist() == ["x", "y", "z"]
+    assert report["preferences"].tolist() == [16, 0, 16]
+    assert report["judgments"].isna().tolist() == [False, False, True]
+    alone = run("assessors", "--preferences", "p.csv", "--json")
+    rows = json.loads(alone.stdout)["assessors"]
+    assert {row["assessor"] for row in rows} == {"x", "z"}
+    assert {"sharpness", "position_bias", "ties"} <= set(rows[0])
+
+
+REFUSED = [
+    (("--save", "m"), "--save cannot be used together with preferences"),
+    (("--checkpoint", "k"), "--checkpoint cannot be used together with preferences"),
+    (("--engine", "dask"), "--engine cannot be used together with preferences"),
+    (("--features", "labels.csv"), "--features cannot be used together with preferences"),
+    (("-m", "dawid-skene"), "--preferences cannot be used by DawidSkene; use GDA (gda)"),
+    (("--expert", "gold.csv"), "cannot be calibrated together with preferences; add --no-calibrate"),
+    (("--update", "m"), "--preferences cannot be used when a saved model is updated"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED)
+def test_options_that_do_not_go_with_preferences_are_refused(run: Run, words: tuple[str, ...], message: str) -> None:
+    done = run("aggregate", "labels.csv", "--preferences", "p.csv", "-o", "c.csv", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_wrong_files_are_refused(run: Run, tmp_path: Path) -> None:
+    assert "give the file as preferences" in run("aggregate", "p.csv").stderr
+    assert "give the file as judgments" in run("aggregate", "--preferences", "labels.csv").stderr
+    nothing = run("aggregate")
+    assert nothing.returncode == 2
+    assert "there are no judgments; give JUDGMENTS, or give --preferences" in nothing.stderr
+    assert run("assessors").returncode == 2
+    assert run("aggregate", "--preferences", "p.csv", "-o", "c.qrels").returncode == 2
+    with_experts = run("aggregate", "labels.csv", "--preferences", "p.csv", "--expert", "gold.csv", "--no-calibrate")
+    assert with_experts.returncode == 0, with_experts.stderr
+    assert not (tmp_path / "c.qrels").exists()
