@@ -29,6 +29,7 @@ from crowdrank.consensus import (
     e_step_kernels,
     family_weights,
     grade_rules,
+    posterior_check,
     result,
     votes,
 )
@@ -107,6 +108,15 @@ def rows(rng: np.random.Generator) -> tuple[Any, ...]:
     return rng.integers(0, 5, 60, np.int32), rng.integers(0, 9, 60, np.int32), 5, 9
 
 
+def left_out(rng: np.random.Generator) -> tuple[Any, ...]:
+    offsets, assessor, grade = judgments(rng)
+    item = np.repeat(np.arange(ITEMS), np.diff(offsets))
+    one = rng.integers(0, len(grade), 30)
+    likelihood = rng.dirichlet(np.ones(GRADES), (ASSESSORS, 3)).transpose(0, 2, 1).copy()
+    posterior, other = rng.dirichlet(np.ones(3), ITEMS), rng.integers(0, len(grade), 30)
+    return posterior, item[one], assessor, grade, one, other, rng.random(len(grade)), likelihood
+
+
 CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     e_step_kernels.count_confusions: lambda rng: (
         *judgments(rng),
@@ -130,6 +140,7 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     assembly.add_agreements: agreements,
     data_warnings.mean_scaled_grades: lambda rng: (*judgments(rng), rng.integers(1, GRADES, ASSESSORS)),
     data_warnings.find_groups: groups,
+    posterior_check.expect_agreement: left_out,
     assembly.add_codes: lambda rng: (judgments(rng)[1], np.zeros(ASSESSORS, np.int64)),
     family_weights.nested_weights: lambda rng: (
         *judgments(rng)[:2],

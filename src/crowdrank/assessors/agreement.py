@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-from scipy.special import ndtri
 
 from crowdrank._estimator import require_integer, require_one_of
 from crowdrank._text import counted, enumerate_names
@@ -41,6 +38,8 @@ def wilson(successes: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Flo
     >>> low.round(3).tolist(), high.round(3).tolist()
     ([0.49, nan], [0.943, nan])
     """
+    from scipy.special import ndtri
+
     check_parameter("level", level, LEVEL_CONSTRAINTS)
     hits, trials = np.asarray(successes, np.float64), np.asarray(n, np.float64)
     z2 = float(ndtri((1 + level) / 2)) ** 2
@@ -95,6 +94,8 @@ def honeypot_accuracy(judgments: Judgments, level: float = 0.95) -> dict[str, ND
 
 METRICS = ("nominal", "ordinal", "interval")
 WEIGHTS = ("linear", "quadratic")
+MAX_DENSE_CELLS = 1 << 22
+"""Maximum number of cells (grades of assessors times documents) below which tables are counted without SciPy."""
 MAX_ASSESSORS = 200
 """Maximum number of assessors whose pairs are compared: the most active ones."""
 MIN_SHARED_DOCUMENTS = 10
@@ -343,6 +344,9 @@ def copy_groups(judgments: Judgments, pairs: pa.Table | None = None) -> list[lis
     if not copies:
         return []
     ends = np.array([(code[pair["assessor"]], code[pair["other"]]) for pair in copies]).T
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     graph = csr_array((np.ones(len(copies)), (ends[0], ends[1])), (len(names), len(names)))
     group_of = connected_components(graph, directed=False)[1]
     groups: dict[int, list[dict[str, Any]]] = {}
@@ -403,6 +407,13 @@ def _pair_contingency_tables(table: Judgments, active: Integers) -> Integers:
     used = (position[table.assessor] >= 0) & (table.grade != UNJUDGEABLE)
     item = table.item[used]
     answer = position[table.assessor[used]] * n_grades + table.grade[used]
-    indicator = csr_array((np.ones(len(item), np.int64), (answer, item)), (len(active) * n_grades, table.n_items))
-    counts: Integers = (indicator @ indicator.T).toarray().reshape(len(active), n_grades, len(active), n_grades)
-    return counts.transpose(0, 2, 1, 3)
+    shape = len(active) * n_grades, table.n_items
+    if shape[0] * shape[1] <= MAX_DENSE_CELLS:
+        dense = np.bincount(answer * shape[1] + item, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float32)
+        counts = np.rint(dense @ dense.T).astype(np.int64)  # exact below 2^24 documents
+    else:
+        from scipy.sparse import csr_array
+
+        indicator = csr_array((np.ones(len(item), np.int64), (answer, item)), shape)
+        counts = (indicator @ indicator.T).toarray()
+    return np.asarray(counts.reshape(len(active), n_grades, len(active), n_grades).transpose(0, 2, 1, 3))

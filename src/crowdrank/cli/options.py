@@ -84,6 +84,8 @@ READING = "Reading judgments"
 GOLD = "Expert grades"
 SCORING = "Scoring"
 
+MAX_COPY_DOCUMENTS = 100_000
+"""Maximum number of documents on which assessors are compared to find copies."""
 MAX_LISTED_QUERIES = 10
 """Maximum number of validation queries that are printed."""
 FORMATS_HELP = (
@@ -336,11 +338,18 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
 
 
 def print_copies(judgments: Judgments | ShardedJudgments) -> None:
-    """Print a warning about assessors who gave the same answers, if the judgments are in memory."""
+    """Print a warning about assessors who gave the same answers, if the judgments are in memory.
+
+    Of many documents the first are compared.
+    """
     from crowdrank.assessors.agreement import copies_warning
     from crowdrank.judgments.table import Judgments
 
-    if isinstance(judgments, Judgments) and (warning := copies_warning(judgments)) is not None:
+    if not isinstance(judgments, Judgments):
+        return
+    if judgments.n_items > MAX_COPY_DOCUMENTS:
+        judgments = judgments.keep_rows(judgments.item < MAX_COPY_DOCUMENTS)
+    if (warning := copies_warning(judgments)) is not None:
         print_message(warning)
 
 
