@@ -150,7 +150,7 @@ def _describe_range(counts: NDArray[np.int64]) -> str:
 
 
 def _query_facts(judgments: Judgments) -> dict[str, str]:
-    """Return texts about the sizes of queries, and about what assessors judge of them."""
+    """Return texts about the sizes of queries, and about what assessors judge of them; only of judgments in memory."""
     query = judgments.by_row(judgments.item_query).astype(np.int64)
     pair, n_judgments = np.unique(judgments.assessor * np.int64(judgments.n_queries) + query, return_counts=True)
     sizes = {
