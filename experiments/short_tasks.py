@@ -161,7 +161,7 @@ def measure_variant(variant: Variant) -> pd.DataFrame:
     With the first seed the variant is also fitted with few iterations. A fit whose warning advises to raise n_iter is
     repeated with `MANY_ITERATIONS`; `gain` is the change of tau-a.
 
-    >>> found = measure_variant(Variant("rasch", tasks=TASKS[:1], seeds=SEEDS[:1]))
+    >>> found = measure_variant(Variant("rasch", tasks=tuple(TASKS[:1]), seeds=SEEDS[:1]))
     >>> bool((found["tau"] == found["rasch"]).all()), found["failed"].tolist()
     (True, [0])
     """

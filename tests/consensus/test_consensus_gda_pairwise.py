@@ -413,7 +413,7 @@ def test_an_adversary_among_many_is_read_in_reverse(seed: int) -> None:
     relevance = [model.consensus_.documents["relevance"] for model in (one, other)]
     assert np.corrcoef(*relevance)[0, 1] > 0.98
     about = other.consensus_.assessors.set_index("assessor")
-    assert about["slope"].idxmin() == 3
+    assert about["separation"].idxmin() == 3
 
 
 def test_a_random_assessor_tells_little() -> None:

@@ -273,10 +273,6 @@ def test_an_interrupt_ends_the_cluster_and_writes_a_checkpoint(tmp_path: Path) -
         "aggregate",
         "labels.csv",
         *settings,
-        "--checkpoint",
-        "state",
-        "-o",
-        "o.csv",
     ]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while not (tmp_path / "iterating").exists() and process.poll() is None:

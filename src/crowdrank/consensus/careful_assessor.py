@@ -95,7 +95,7 @@ def grade_memberships(curves: Floats) -> Floats:
         curves: probabilities of grades, up to a factor per node, (n_grades, n_nodes).
 
     >>> grade_memberships(np.array([[0.9, 0.9, 0.1], [0.1, 0.1, 0.9]])).round(2).tolist()
-    [[1.0, 0.0], [0.75, 0.25], [0.0, 1.0]]
+    [[1.0, 0.0], [0.84, 0.16], [0.17, 0.83]]
     """
     n_nodes = curves.shape[1]
     points = np.linspace(0, n_nodes - 1, (n_nodes - 1) * POINTS_PER_NODE + 1)

@@ -230,9 +230,9 @@ class TrainingView:
             engine=self.fits.engine,
         )
 
-    def _query_ids(self, query: Integers) -> pa.Array:
-        """Return the ids of queries as text."""
-        return self.data.query_ids.cast(pa.string()).take(pa.array(query))
+    def _query_ids(self, query: Integers) -> pa.DictionaryArray:
+        """Return the ids of queries as text, with their codes."""
+        return pa.DictionaryArray.from_arrays(pa.array(query), self.data.query_ids.cast(pa.string()))
 
     def remapper_sample(self, kind: str) -> LabelFeatures:
         """Return the features of the labels that a remapper is fitted to."""

@@ -25,6 +25,7 @@ MAX_EXTENSIONS = 20
 class Validation:
     """Mean of a measure over the queries that have a relevant document; ties count as their expectation.
 
+    >>> from crowdrank.rankers.training_data import RankingData
     >>> data = RankingData.from_ids(np.eye(2), [0, 1], ["q", "q"])
     >>> Validation(data, "nDCG@1")(np.array([0.0, 1.0])), Validation(data, "nDCG@1")(np.array([0.0, 0.0]))
     (1.0, 0.5)

@@ -455,9 +455,13 @@ def id_column(X: Any, role: str) -> Any:
 def query_codes(query: Any, n: int) -> Integers:
     """Return the queries of n rows as integer codes; an integer array is returned as it is, other ids are encoded.
 
+    A dictionary array has its codes already.
+
     >>> query_codes(["b", "b", "a"], 3).tolist(), query_codes(np.array([9, 9, 4]), 3).tolist()
     ([0, 0, 1], [9, 9, 4])
     """
+    if isinstance(query, pa.DictionaryArray) and query.null_count == 0:
+        query = query.indices.to_numpy()
     is_coded = isinstance(query, np.ndarray) and query.ndim == 1 and query.dtype.kind in "iu"
     column = query if is_coded or isinstance(query, pa.ChunkedArray) else pa.chunked_array([_id_array(query)])
     if len(column) != n:
