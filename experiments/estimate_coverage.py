@@ -247,8 +247,9 @@ def experiment(
         "simulated queries of a world; by document, the ideal DCG is that of the labels. Replicates are different "
         "queries of the same world.",
         "Variants were compared on other seeds: two ways to weight and four strengths of a calibration by document, "
-        "three weights of the mean of the systems in the draw, and by query three strengths of shrinkage, four weights "
-        "of the range and three numbers of differences below which an interval is widened.",
+        "three weights of the mean of the systems in the draw and four rules for few large differences, and by query "
+        "three strengths of shrinkage, four weights of the range and three numbers of differences below which an "
+        "interval is widened.",
     )
     return Experiment("estimate-coverage", tuple(tables), notes)
 

@@ -10,7 +10,14 @@ from estimation_worlds import World, make_world
 import crowdrank
 from crowdrank._typing import Floats
 from crowdrank.collection.compare_runs import CompareRuns
-from crowdrank.estimation.by_document import N_FOLDS, Sample, calibrate_gains, document_weights, estimate_by_document
+from crowdrank.estimation.by_document import (
+    N_FOLDS,
+    ByDocumentEstimator,
+    Sample,
+    calibrate_gains,
+    document_weights,
+    estimate_by_document,
+)
 from crowdrank.estimation.joined_runs import join_runs
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.evaluation.measures import parse_measure
@@ -114,6 +121,18 @@ def test_intervals_cover_the_difference(bias: float) -> None:
         estimate = values.estimate(contrast, 0.95)
         covered += estimate.lower <= target <= estimate.upper
     assert 0.92 <= covered / n_worlds <= 0.975
+
+
+@pytest.mark.parametrize(("n_clear", "is_bound"), [(3, True), (4, False)])
+def test_differences_far_below_the_largest_do_not_count_when_few_queries_show_one(n_clear: int, is_bound: bool) -> None:
+    differences = np.full(10, 0.019)
+    differences[:n_clear] = [0.2, 0.15, 0.1, 0.021][:n_clear]
+    values = np.column_stack([np.full(10, 0.5), 0.5 + differences])
+    estimator = ByDocumentEstimator(values, values, values, 1.0, np.zeros((40, 2)), np.zeros(10, np.bool_))
+    estimate = estimator.estimate(np.array([-1.0, 1.0]), 0.95)
+    assert estimate.is_bound == is_bound
+    assert (estimate.lower < -0.15) == (estimate.upper > 0.15) == is_bound
+    assert not is_bound or estimate.p >= 0.25
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-6, 1e-12, 0.0])

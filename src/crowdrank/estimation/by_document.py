@@ -36,6 +36,8 @@ N_FOLDS = 5
 """Number of parts of the queries; the calibration of a part is fitted on the others."""
 PRIOR_GRADES = 10
 """Number of expert grades that weigh as much in a calibration as the assumption that the labels are right."""
+CLEAR_SHARE = 0.1
+"""Differences below this share of the largest one do not count when an interval needs queries that show one."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class ByDocumentEstimator:
         if not is_difference(contrast):
             return widen_if_constant(estimate, self.corrected @ contrast, self.largest, level)
         differs = ~self.is_equal
-        return widen_if_sparse(estimate, (self.corrected @ contrast)[differs], self.largest, differs, level)
+        shown = clear_differences((self.corrected @ contrast)[differs])
+        return widen_if_sparse(estimate, shown, self.largest, differs, level)
 
     def _mean(self, values: Floats, contrast: Floats) -> MeanWithError:
         mean, most = sample_mean(values), max(len(self.sampling) - 1.0, 1.0)
@@ -103,6 +106,19 @@ class ByDocumentEstimator:
     def largest(self) -> float:
         """Largest known value of a query."""
         return float(max(np.abs(self.labels).max(), np.abs(self.corrected).max()))
+
+
+def clear_differences(differences: Floats) -> Floats:
+    """Return the differences of queries, with 0 for those far below the largest.
+
+    Documents that nobody drew leave a small difference by their labels in nearly every query. It says nothing about how
+    rare large differences are.
+
+    >>> clear_differences(np.array([0.02, -0.5, 0.05])).tolist()
+    [0.0, -0.5, 0.05]
+    """
+    sizes = np.abs(differences)
+    return np.where(sizes >= CLEAR_SHARE * sizes.max(initial=0.0), differences, 0.0)
 
 
 def document_weights(aligned: Alignment, measure: Measure) -> Floats:

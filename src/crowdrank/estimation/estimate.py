@@ -310,7 +310,7 @@ def _row_notes(prepared: PreparedEstimate, baseline: str, level: float) -> tuple
             difference = prepared.difference(name, baseline, level)
             if difference.is_bound:
                 notes.append(
-                    f"'{name}' and '{baseline}': too few queries show a difference (fewer than "
+                    f"'{name}' and '{baseline}': too few queries show a clear difference (fewer than "
                     f"{MIN_INFORMATIVE_QUERIES}, or all the same), so that the interval holds the largest difference "
                     "that rare queries can hide; what the labels are worth is not known."
                 )
