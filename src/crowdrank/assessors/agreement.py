@@ -298,23 +298,34 @@ def agreement_table(
     require_one_of("weights", weights, WEIGHTS)
     require_integer("min_documents", min_documents, 1)
     table = judgments.to_main_scale()
-    active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:MAX_ASSESSORS]
-    counts = _pair_contingency_tables(table, active)
-    one, other = np.triu_indices(len(active), 1)
-    n_documents = counts[one, other].sum(axis=(1, 2))
-    order = np.argsort(-n_documents, kind="stable")
-    order = order[n_documents[order] >= min_documents]
-    one, other, n_documents = one[order], other[order], n_documents[order]
-    tables, code = counts[one, other], np.arange(len(table.scale))
+    one, other, tables = _pair_tables(table, min_documents)
+    n_documents, code = tables.sum(axis=(1, 2)), np.arange(len(table.scale))
     columns = {
-        "assessor": table.assessors.take(pa.array(active[one])),
-        "other": table.assessors.take(pa.array(active[other])),
+        "assessor": table.assessors.take(pa.array(one)),
+        "other": table.assessors.take(pa.array(other)),
         "documents": n_documents,
         "agreement": np.trace(tables, axis1=1, axis2=2) / n_documents,
         "difference": (tables * (code[:, None] - code)).sum(axis=(1, 2)) / n_documents,
         "kappa": pa.array(weighted_kappas(tables, weights), from_pandas=True),
     }
     return pa.table(columns)
+
+
+def _pair_tables(table: Judgments, min_documents: int) -> tuple[Integers, Integers, Integers]:
+    """Return the codes of two assessors and their contingency table, for pairs with enough documents, most first."""
+    active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:MAX_ASSESSORS]
+    counts = _pair_contingency_tables(table, active)
+    one, other = np.triu_indices(len(active), 1)
+    n_documents = counts[one, other].sum(axis=(1, 2))
+    order = np.argsort(-n_documents, kind="stable")
+    order = order[n_documents[order] >= min_documents]
+    return active[one[order]], active[other[order]], counts[one[order], other[order]]
+
+
+def _may_have_copies(judgments: Judgments) -> bool:
+    """Return whether two assessors agree as often as copies do; without the libraries that a table needs."""
+    tables = _pair_tables(judgments.to_main_scale(), MIN_COPY_DOCUMENTS)[2]
+    return bool((np.trace(tables, axis1=1, axis2=2) >= MIN_COPY_AGREEMENT * tables.sum(axis=(1, 2))).any())
 
 
 def copy_groups(judgments: Judgments, pairs: pa.Table | None = None) -> list[list[dict[str, Any]]]:
@@ -329,6 +340,8 @@ def copy_groups(judgments: Judgments, pairs: pa.Table | None = None) -> list[lis
 
     """
     if judgments.n_items < MIN_COPY_DOCUMENTS or judgments.n_assessors < 2:
+        return []
+    if pairs is None and not _may_have_copies(judgments):
         return []
     names = judgments.assessors.to_pylist()
     code = {name: number for number, name in enumerate(names)}

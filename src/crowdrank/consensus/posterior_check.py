@@ -24,7 +24,7 @@ MAX_PAIRS = 200_000
 """Maximum number of pairs of judgments; a sample is drawn if there are more."""
 MIN_REPORTED_Z = 3.0
 """Minimum number of standard errors of a difference that is reported; high, because many assessors are tested."""
-MAX_CHECKED_DOCUMENTS = 5_000
+MAX_CHECKED_DOCUMENTS = 1_000
 """Maximum number of documents that are checked after each fit; a sample is drawn if there are more."""
 MIN_EXCESS_AGREEMENT = 0.1
 """Minimum excess of the share of pairs of judgments that agree over the expected one that is reported after a fit.
@@ -292,7 +292,7 @@ def _expect_agreement_in_numpy(
     return np.asarray((rest * both.sum(axis=1)).sum(axis=1) / rest.sum(axis=1))
 
 
-@njit(cache=True, nogil=True, numpy=_expect_agreement_in_numpy)
+@njit(cache=True, nogil=True, numpy=_expect_agreement_in_numpy, small=1 << 18)
 def expect_agreement(
     posterior: NDArray[np.float64],
     item: NDArray[np.int64],
