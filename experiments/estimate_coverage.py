@@ -72,7 +72,7 @@ GOALS: dict[str, tuple[tuple[str, ...], str, float, float]] = {
 }
 """Columns of each goal, what makes it impossible, and its range."""
 CENTERED = ("systems", "difference", "type I")
-"""Goals that can be missed on both sides."""
+"""Goals with a lower and an upper bound."""
 N_GROUPS = 200
 """Number of groups of documents by the gains that labels expect, in each of which the labels are calibrated."""
 ROUNDING = 1e-9
@@ -258,7 +258,7 @@ Pairs = Sequence[tuple[Cell, Row]]
 
 
 def goals_table(pairs: Pairs) -> Table:
-    """Return the share of cells that reach each goal, by unit and labels."""
+    """Return the share of the cells of the grid that reach each goal, by unit and labels."""
     rows = []
     for unit, labels in dict.fromkeys((cell.unit, cell.world.labels) for cell, _ in pairs):
         own = [(cell, row) for cell, row in pairs if (cell.unit, cell.world.labels) == (unit, labels)]

@@ -95,12 +95,12 @@ def measure_candidates(
 
 
 def draws_of(name: str, seeds: Sequence[int]) -> Iterator[Draw]:
-    """Return a draw per seed, or one per fold of DL20."""
+    """Return the divisions of a data set into training and test queries: one per seed, or one per fold of DL20."""
     return dl20_draws([DL20_SEED]) if name == "dl20" else simulated_draws(name, seeds)
 
 
 def dl20_draws(seeds: Sequence[int]) -> Iterator[Draw]:
-    """Return a draw of DL20 for each of its folds and each random division into folds."""
+    """Return the divisions of DL20: each fold of each random division into folds is the test once."""
     setting = dl20_setting(1)
     data = graded_data(setting.features, setting.crowds[0])
     for seed in seeds:

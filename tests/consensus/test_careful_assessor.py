@@ -34,7 +34,7 @@ def right_share(model: GDA, true: NDArray[np.int64]) -> float:
 
 
 def curves_and_counts(n_careful: int, n_careless: int) -> tuple[Floats, Floats]:
-    """Return P(grade | node) of assessors, of whom some give grade 0 half of the time, and 1,000 answers of each."""
+    """Return P(grade | node) of assessors, some of which answer 0 half of the time, and 1,000 answers of each."""
     careful = softmax(4.0 * np.arange(4)[:, None] * NODES - np.array([0.0, 1.0, 4.0, 9.0])[:, None], axis=0)
     careless = 0.5 * careful + 0.5 * np.eye(4)[0][:, None]
     likelihood = np.stack([careful] * n_careful + [careless] * n_careless)

@@ -14,7 +14,7 @@ import pytest
 from estimation_worlds import GRADES, make_world
 
 import crowdrank
-from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
+from crowdrank.errors import CrowdrankError, CrowdrankWarning, DataWarning, InputError, UsageError
 from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate
 from crowdrank.estimation.prepared import difference_of_means
 from crowdrank.evaluation.evaluate import evaluate
@@ -165,11 +165,16 @@ def test_experts_may_grade_the_first_documents_only(measure: str) -> None:
 
 
 def test_certain_labels_complete_the_ideal_too() -> None:
-    sample, certain = first_documents(3), WORLD.truth
+    sample, certain = first_documents(3), WORLD.truth.copy()
+    # Labels that equal all expert grades are refused, so one expert grade differs.
+    changed = certain.index[certain["query"].isin(EXPERT["query"])].intersection(sample.index)[0]
+    sample.loc[changed, "grade"] = (sample.loc[changed, "grade"] + 1) % 4
+    expert = EXPERT.copy()
+    expert.loc[changed, "grade"] = sample.loc[changed, "grade"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         found = estimate(expert=sample, labels=certain, measure="nDCG@3").table
-    assert found["experts_only"].tolist() == pytest.approx(values(EXPERT, "nDCG@3").mean(axis=0).tolist())
+    assert found["experts_only"].tolist() == pytest.approx(values(expert, "nDCG@3").mean(axis=0).tolist(), abs=0.02)
 
 
 def test_values_at_the_end_of_the_range_are_explained() -> None:
@@ -241,6 +246,24 @@ def test_labels_that_experts_made_are_refused() -> None:
     labels.loc[known, ["p0", "p1", "p2", "p3"]] = np.eye(4)[EXPERT["grade"]]
     labels.loc[known, "grade"] = EXPERT["grade"]
     assert refused(InputError, labels=labels).kind == "experts-made-labels"
+
+
+def test_hard_labels_that_experts_made_are_refused() -> None:
+    hard = WORLD.labels[["query", "document", "grade"]].copy()
+    assert not estimate(labels=hard).table.empty  # a few labels differ
+    hard.loc[hard.index.isin(EXPERT.index), "grade"] = EXPERT["grade"]
+    assert refused(InputError, labels=hard).kind == "experts-made-labels"
+
+
+def test_expert_grades_beyond_those_of_the_labels_are_a_warning() -> None:
+    def kinds(expert: pd.DataFrame) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimate(expert=expert)
+        return [one.message.kind for one in caught if isinstance(one.message, CrowdrankWarning)]
+
+    assert "scales-differ" not in kinds(EXPERT)
+    assert "scales-differ" in kinds(EXPERT.assign(grade=EXPERT["grade"] + 1))
 
 
 def test_one_expert_query_is_refused() -> None:

@@ -30,6 +30,8 @@ MIN_RANKED_SHARE = 0.5
 """Minimum share of the drawn documents that are in a run; with fewer, they were drawn for other runs."""
 MIN_EQUAL_EXPERT_GRADES = 20
 """Number of expert grades that all equal certain labels, from which experts are assumed to have made the labels."""
+MIN_EQUAL_HARD_LABELS = 30
+"""The same if labels have no probabilities: good judges agree with 30 of 30 experts by chance, but very rarely."""
 
 
 @dataclass(frozen=True)
@@ -325,13 +327,19 @@ def _refuse_draws_of_other_runs(joined: JoinedRuns, sample: Sample, is_used: Boo
 def experts_made_the_labels(joined: JoinedRuns) -> bool:
     """Return whether every expert grade is a certain label, although other labels are not certain.
 
-    This is so if the consensus was fitted with these expert grades, which it takes as known.
+    This is so if the consensus was fitted with these expert grades, which it takes as known. Labels without
+    probabilities are assumed to be such a consensus if they equal many different expert grades.
     """
     sample, grades = joined.sample, joined.first.grades
-    if sample is None or grades.shares is None or grades.values is None or len(sample) < MIN_EQUAL_EXPERT_GRADES:
+    if sample is None:
         return False
+    others = joined.is_labeled.copy()
+    others[sample.row] = False
+    if grades.shares is None or grades.values is None:
+        equal = joined.is_labeled[sample.row] & (grades.grades[sample.row] == sample.grade)
+        is_varied = np.ptp(sample.grade) > 0
+        return bool(len(sample) >= MIN_EQUAL_HARD_LABELS and equal.all() and is_varied and others.any())
     certain = grades.shares.max(axis=1) > 1 - 1e-9
     equal = grades.values[grades.shares.argmax(axis=1)][sample.row] == sample.grade
-    others = np.ones(len(certain), np.bool_)
-    others[sample.row] = False
-    return bool((certain[sample.row] & equal).all() and not certain[others & joined.is_labeled].all())
+    is_enough = len(sample) >= MIN_EQUAL_EXPERT_GRADES
+    return bool(is_enough and (certain[sample.row] & equal).all() and not certain[others].all())

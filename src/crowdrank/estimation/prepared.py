@@ -143,7 +143,8 @@ def prepare_estimate(
     if chosen == "document" and joined.sample is not None:
         texts = expert.extras.get(DRAWN_FOR_COLUMN, np.empty(0))
         check_drawn_for(filter(None, texts.tolist()), runs, parsed, labels)
-    messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
+    messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_scales(joined))
+    messages = (*messages, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
     return PreparedEstimate(
         joined,
@@ -208,6 +209,23 @@ def _check_features(labels_used_features: bool, expert: Gold | None, *, allow_fe
     return [Message(f"the labels {problem}", FEATURES_USED, "warning", fixes=fixes)]
 
 
+def _check_scales(joined: JoinedRuns) -> list[Message]:
+    """Return a warning if experts gave grades beyond those of the labels, as if on another scale."""
+    if joined.sample is None:
+        return []
+    grades, given = joined.first.grades, joined.sample.grade
+    values = grades.grades[joined.is_labeled] if grades.values is None else grades.values
+    n_beyond = int(((given < values.min()) | (given > values.max())).sum())
+    if not n_beyond:
+        return []
+    problem = (
+        f"{n_beyond:,} of {counted(len(given), 'expert grade')} are beyond the grades of the labels ({values.min():g} "
+        f"to {values.max():g}); with another scale, the estimate is one of other gains"
+    )
+    fixes = (Fix("convert the expert grades to the scale of the labels"), Fix("compare both with validate"))
+    return [Message(problem, "scales-differ", "warning", fixes=fixes)]
+
+
 def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Message]:
     """Return warnings about the expert grades; raise InputError if the estimate would be wrong."""
     if joined.sample is None:
@@ -215,7 +233,7 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
         fix = Fix("let experts grade a sample and give it with {}", "expert")
         return [Message(problem, "bias-unknown", "warning", fixes=(fix,))]
     if experts_made_the_labels(joined):
-        problem = "every expert grade is a certain label, so the consensus was fitted with these expert grades"
+        problem = "every expert grade equals its label, so the consensus was fitted with these expert grades"
         fixes = ["fit the consensus without expert grades", "cross-fit it: label each query without its expert grades"]
         raise InputError(problem, source="the labels", kind="experts-made-labels", fix=fixes)
     if unit == "document":

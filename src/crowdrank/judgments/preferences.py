@@ -87,7 +87,7 @@ class Preferences:
         return len(self._items[0])
 
     def item_ids(self) -> tuple[pa.Array, pa.Array]:
-        """Return the query id and the document id of each compared document, sorted by query."""
+        """Return the query id and the document id of each document that was compared with another, sorted by query."""
         query, document, _ = self._items
         return self.queries.take(pa.array(query)), self.documents.take(pa.array(document))
 

@@ -34,11 +34,11 @@ from crowdrank.readers.read_options import (
 from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, FrameSource, columns_by_role, no_rows_error
 
 POSITION_ROLES = Roles(("left", "right", "preference"), ("query", "assessor", "family"), PREFERENCE_COLUMN_ALIASES)
-"""Roles of the columns of preferences between a left and a right document."""
+"""Column roles of files that say which document was shown on the left and which on the right."""
 WINNER_ROLES = Roles(("winner", "loser"), ("query", "assessor", "family"), PREFERENCE_COLUMN_ALIASES)
-"""Roles of the columns of preferences without the positions of the documents."""
+"""Column roles of files that name the winner and the loser, without their positions."""
 ANSWERS = {"left": -1, "tie": 0, "right": 1}
-"""Answers that are words, in lower case."""
+"""Code of each answer that can be written as a word, in lower case."""
 MISSING_ANSWER, OFF_SCALE_ANSWER = -100, -101
 """Codes for a blank answer and for one that is not on the scale."""
 
