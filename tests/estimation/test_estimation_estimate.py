@@ -256,14 +256,16 @@ def test_hard_labels_that_experts_made_are_refused() -> None:
 
 
 def test_expert_grades_beyond_those_of_the_labels_are_a_warning() -> None:
-    def kinds(expert: pd.DataFrame) -> list[str]:
+    def kinds(expert: pd.DataFrame, labels: pd.DataFrame = WORLD.labels) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            estimate(expert=expert)
+            estimate(expert=expert, labels=labels)
         return [one.message.kind for one in caught if isinstance(one.message, CrowdrankWarning)]
 
     assert "scales-differ" not in kinds(EXPERT)
     assert "scales-differ" in kinds(EXPERT.assign(grade=EXPERT["grade"] + 1))
+    labels = WORLD.labels[["query", "document"]].assign(grade=3)  # say nothing of their scale
+    assert "scales-differ" not in kinds(EXPERT, labels)
 
 
 def test_one_expert_query_is_refused() -> None:

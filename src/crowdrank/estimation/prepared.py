@@ -210,13 +210,16 @@ def _check_features(labels_used_features: bool, expert: Gold | None, *, allow_fe
 
 
 def _check_scales(joined: JoinedRuns) -> list[Message]:
-    """Return a warning if experts gave grades beyond those of the labels, as if on another scale."""
+    """Return a warning if experts gave grades beyond those of the labels, as if on another scale.
+
+    Labels with a single grade say nothing of their scale.
+    """
     if joined.sample is None:
         return []
     grades, given = joined.first.grades, joined.sample.grade
     values = grades.grades[joined.is_labeled] if grades.values is None else grades.values
     n_beyond = int(((given < values.min()) | (given > values.max())).sum())
-    if not n_beyond:
+    if not n_beyond or values.min() == values.max():
         return []
     problem = (
         f"{n_beyond:,} of {counted(len(given), 'expert grade')} are beyond the grades of the labels ({values.min():g} "
