@@ -67,6 +67,8 @@ PARTS = (
 """Experiments whose parts can be selected by name (`only`)."""
 KEEPING = (
     "robustness",
+    "crowd-rankers",
+    "experts",
     "expert-budget",
     "learned-labels",
     "ensemble-members",

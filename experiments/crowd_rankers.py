@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,12 +128,21 @@ CANDIDATES = (
 # The experiment.
 
 
-def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
-    """Compare all candidates, or those in `methods`, on all data sets."""
+def experiment(
+    methods: Sequence[str] | None = None,
+    *,
+    seeds: Sequence[int] = SEEDS,
+    keep: Path | None = None,
+    tell: Tell = quiet,
+) -> Experiment:
+    """Compare all candidates, or those in `methods`, on all data sets.
+
+    An interrupted experiment resumes from `keep`.
+    """
     candidates = select(CANDIDATES, methods)
     tested = (mq2008_setting(seeds), generated_setting(seeds[:1]), dl20_setting())
-    tables = [setting_table(one, candidates, tell=tell) for one in tested]
-    described = descriptive_table(mslr_setting(), candidates, tell=tell)
+    tables = [setting_table(one, candidates, keep=keep, tell=tell) for one in tested]
+    described = descriptive_table(mslr_setting(), candidates, keep=keep, tell=tell)
     protocol = _protocol(tables, len(candidates))
     return Experiment("crowd-rankers", (*tables, described, *claim_table(tables)), tuple(protocol))
 
@@ -259,18 +269,22 @@ def mslr_setting(seeds: Sequence[int] = DRAWS) -> Setting:
 # Tables.
 
 
-def setting_table(setting: Setting, candidates: Sequence[Candidate], *, tell: Tell = quiet) -> Table:
+def setting_table(
+    setting: Setting, candidates: Sequence[Candidate], *, keep: Path | None = None, tell: Tell = quiet
+) -> Table:
     """Return the table of all candidates, with paired tests against LambdaMART on the average."""
-    table = compare_rankings(setting, train_candidates(setting, candidates, tell=tell), BASELINE)
+    table = compare_rankings(setting, train_candidates(setting, candidates, keep=keep, tell=tell), BASELINE)
     notes = [*table.notes, *describe_claim(table)]
     if CLAIM.verdict(table.comparison) is not None and len(candidates) < len(CANDIDATES):
         notes.append("Only some of the runs were trained.")
     return replace(table, notes=tuple(notes))
 
 
-def descriptive_table(setting: Setting, candidates: Sequence[Candidate], *, tell: Tell = quiet) -> Table:
+def descriptive_table(
+    setting: Setting, candidates: Sequence[Candidate], *, keep: Path | None = None, tell: Tell = quiet
+) -> Table:
     """Return means and standard deviations over repeats, without tests."""
-    rankings = train_candidates(setting, candidates, tell=tell)
+    rankings = train_candidates(setting, candidates, keep=keep, tell=tell)
     evaluations = {name: evaluate_repeats(setting, score) for name, score in rankings.scores.items()}
     first = next(iter(evaluations.values()))
     draws = [{name: repeats[number].means for name, repeats in evaluations.items()} for number in range(len(first))]

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from crowdrank.pipeline.candidates import Candidate
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.ranker import Ranker
@@ -119,8 +121,11 @@ class Setting:
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     once: tuple[str, ...] = ()
 
-    def view(self, repeat: int, fold: Fold) -> TrainingView:
-        """Return what candidates may see in a fold; consensus models are fitted to its crowd labels only."""
+    def view(self, repeat: int, fold: Fold, keep: Path | None = None) -> TrainingView:
+        """Return what candidates may see in a fold; consensus models are fitted to its crowd labels only.
+
+        Remappers are stored in the folder `keep`.
+        """
         data = graded_data(self.features, self.crowds[repeat]).restrict_judgments(fold.crowd)
         return TrainingView(
             data,
@@ -128,6 +133,8 @@ class Setting:
             replace(self.settings, random_state=repeat),
             crowd=fold.crowd[data.item[fold.crowd] >= 0],
             experts=fold.experts,
+            cache=StageCache(keep),
+            key=digest(self.title, repeat, fold.crowd, fold.experts, fold.validation, fold.test),
             n_jobs=1,
             validation_queries=np.unique(data.query[fold.validation]),
             validate_on_experts=self.validate_on_experts,
@@ -165,6 +172,7 @@ def train_candidates(
     candidates: Sequence[Candidate],
     *,
     inspect: Callable[[TrainingView], Any] | None = None,
+    keep: Path | None = None,
     tell: Tell = quiet,
 ) -> Rankings:
     """Train candidates on every fold, several folds in parallel, and score the test queries.
@@ -173,6 +181,7 @@ def train_candidates(
         setting: data and folds.
         candidates: candidates to train; one that raises an error is left out.
         inspect: function that is called with the view of each fold after training.
+        keep: folder for scores and remappers; those that are there are not computed again.
         tell: progress function.
 
     """
@@ -181,19 +190,24 @@ def train_candidates(
     scores = {candidate.name: np.full(shape, np.nan) for candidate in candidates}
 
     def train(repeat: int, number: int, fold: Fold) -> Any:
-        view = setting.view(repeat, fold)
+        view = setting.view(repeat, fold, keep)
+
+        def fold_scores(candidate: Candidate) -> dict[str, Floats]:
+            tell(f"{candidate.name} on {setting.name}, repeat {repeat + 1}, fold {number + 1}")
+            ranker = _train(candidate, view)
+            return {"score": ranker.predict(view.data.matrix(fold.test), view.data.query[fold.test])}
+
         for candidate in candidates:
             if candidate.name in failed or (repeat and candidate.name in setting.once):
                 continue
-            tell(f"{candidate.name} on {setting.name}, repeat {repeat + 1}, fold {number + 1}")
             try:
-                ranker = _train(candidate, view)
+                made = view.cache.arrays(
+                    "fold-scores", digest(view.key, candidate.name), partial(fold_scores, candidate)
+                )
             except CrowdrankError as problem:
                 failed.setdefault(candidate.name, str(problem).rstrip("."))
                 continue
-            scores[candidate.name][repeat, fold.test] = ranker.predict(
-                view.data.matrix(fold.test), view.data.query[fold.test]
-            )
+            scores[candidate.name][repeat, fold.test] = made["score"]
         return None if inspect is None else inspect(view)
 
     places = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,17 +156,24 @@ SETTINGS: Mapping[str, Callable[[], Setting]] = {
 
 
 def experiment(
-    methods: Sequence[str] | None = None, *, only: Sequence[str] | None = None, tell: Tell = quiet
+    methods: Sequence[str] | None = None,
+    *,
+    only: Sequence[str] | None = None,
+    keep: Path | None = None,
+    tell: Tell = quiet,
 ) -> Experiment:
-    """Compare all candidates, or those in `methods`, on all data sets, or make the tables in `only`."""
+    """Compare all candidates, or those in `methods`, on all data sets, or make the tables in `only`.
+
+    An interrupted experiment resumes from `keep`.
+    """
     candidates = select(CANDIDATES, methods)
     names = select_names(only, {**SETTINGS, **FURTHER_TABLES}, "data set or table")
     tables: list[Table] = []
     for name, make in SETTINGS.items():
         if name in names:
-            tables += setting_tables(make(), candidates, tell=tell)
+            tables += setting_tables(make(), candidates, keep=keep, tell=tell)
     claims = claim_tables([table for table in tables if table.comparison is not None])
-    tables += [FURTHER_TABLES[name](mq2008_setting(), tell=tell) for name in FURTHER_TABLES if name in names]
+    tables += [FURTHER_TABLES[name](mq2008_setting(), keep=keep, tell=tell) for name in FURTHER_TABLES if name in names]
     return Experiment("experts", (*tables, *claims), tuple(_protocol(tables, len(candidates))))
 
 
@@ -211,11 +219,14 @@ def _protocol(tables: Sequence[Table], n_candidates: int) -> list[str]:
     ]
 
 
-def setting_tables(setting: Setting, candidates: Sequence[Candidate], *, tell: Tell = quiet) -> list[Table]:
+def setting_tables(
+    setting: Setting, candidates: Sequence[Candidate], *, keep: Path | None = None, tell: Tell = quiet
+) -> list[Table]:
     """Return the table of all candidates with tests, and the importances of label features."""
     names = [candidate.name for candidate in candidates]
     roles = {name: role for name, role in (("boosted-w", "weight"), ("boosted-t", "target")) if name in names}
-    rankings = train_candidates(setting, candidates, inspect=partial(boosted_importances, roles=roles), tell=tell)
+    inspect = partial(boosted_importances, roles=roles)
+    rankings = train_candidates(setting, candidates, inspect=inspect, keep=keep, tell=tell)
     table = compare_rankings(setting, rankings, BASELINE)
     assert table.comparison is not None
     base = table.row(table.comparison.baseline)
@@ -282,7 +293,7 @@ def select_groups(labels: LabelFeatures, groups: Sequence[str]) -> LabelFeatures
     return replace(labels, names=tuple(labels.names[column] for column in columns), matrix=labels.matrix[:, columns])
 
 
-def ablation_table(setting: Setting, *, tell: Tell = quiet) -> Table:
+def ablation_table(setting: Setting, *, keep: Path | None = None, tell: Tell = quiet) -> Table:
     """Return gains of linear functions of some label features only (REMAP's Table 5)."""
 
     def fit(mode: str, groups: Sequence[str], view: TrainingView) -> Ranker:
@@ -294,7 +305,7 @@ def ablation_table(setting: Setting, *, tell: Tell = quiet) -> Table:
         for mode in MODES
         for name, groups in FEATURE_SETS.items()
     ]
-    gains = mean_gains(setting, train_candidates(setting, [MAJORITY, *candidates], tell=tell))
+    gains = mean_gains(setting, train_candidates(setting, [MAJORITY, *candidates], keep=keep, tell=tell))
     rows = tuple(
         {"run": f"linear-{mode.lower()}", **{f"{name} %": gains[f"{mode} {name}"] for name in FEATURE_SETS}}
         for mode in MODES
@@ -306,7 +317,9 @@ def ablation_table(setting: Setting, *, tell: Tell = quiet) -> Table:
     return Table(f"{setting.name}-ablation", f"{setting.title}: some label features only", rows, (note,))
 
 
-def tree_count_table(setting: Setting, *, counts: Sequence[int] = TREE_COUNTS, tell: Tell = quiet) -> Table:
+def tree_count_table(
+    setting: Setting, *, counts: Sequence[int] = TREE_COUNTS, keep: Path | None = None, tell: Tell = quiet
+) -> Table:
     """Return gains by the number of trees among the features (REMAP's Figure 4), with least squares on averages."""
 
     def fit_learned(kind: RemapperKind, count: int, view: TrainingView) -> Ranker:
@@ -331,7 +344,7 @@ def tree_count_table(setting: Setting, *, counts: Sequence[int] = TREE_COUNTS, t
     def validation(view: TrainingView) -> dict[str, float]:
         return {one.name: max(view.ranker(one).history_) for one in (MAJORITY, *candidates)}
 
-    rankings = train_candidates(setting, [MAJORITY, *candidates], inspect=validation, tell=tell)
+    rankings = train_candidates(setting, [MAJORITY, *candidates], inspect=validation, keep=keep, tell=tell)
     test = mean_gains(setting, rankings)
     values = {name: float(np.mean([one[name] for one in rankings.inspected])) for name in rankings.scores}
     rows: list[Row] = []

@@ -18,8 +18,11 @@ from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.label_learning.boosted_remapper import BoostedRemapper
 from crowdrank.label_learning.linear_remapper import LinearRemapper
+from crowdrank.pipeline.candidates import Candidate
 from crowdrank.pipeline.run_settings import RunSettings
-from experiments import PARTS, experts, get_experiment, known_assessors
+from crowdrank.pipeline.training_view import TrainingView
+from crowdrank.rankers.ranker import Ranker
+from experiments import PARTS, driver, experts, get_experiment, known_assessors
 from experiments.base import Experiment, Table
 from experiments.command import experiment as run_command
 from experiments.command import words
@@ -144,8 +147,34 @@ def tiny() -> Any:
 
 
 @pytest.fixture(scope="module")
-def tables(tiny: Setting) -> list[Table]:
-    return setting_tables(tiny, CANDIDATES)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="module")
+def tables(tiny: Setting, kept: Path) -> list[Table]:
+    return setting_tables(tiny, CANDIDATES, keep=kept)
+
+
+def test_an_interrupted_experiment_resumes(
+    tiny: Setting, tables: list[Table], kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what failed, and what is not in the folder, is trained again; the tables are the same."""
+    scores = sorted(kept.glob("fold-scores-*"))
+    n_folds = len(tiny.splits[0])
+    assert len(scores) == n_folds * (len(CANDIDATES) - 1)  # there are no families
+    scores[0].unlink()
+    trained: list[str] = []
+    train = driver._train
+
+    def record(candidate: Candidate, view: TrainingView) -> Ranker:
+        trained.append(candidate.name)
+        return train(candidate, view)
+
+    monkeypatch.setattr(driver, "_train", record)
+    again = setting_tables(tiny, CANDIDATES, keep=kept)
+    assert len(trained) - trained.count("family-mean") == 1
+    assert [table.to_dict() for table in again] == [table.to_dict() for table in tables]
 
 
 def test_no_candidate_sees_grades_of_test_or_crowd_documents(tiny: Setting) -> None:
