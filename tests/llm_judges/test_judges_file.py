@@ -104,19 +104,19 @@ def test_names_are_unique_and_known(project: Project) -> None:
 @pytest.mark.parametrize("name", BUILT_IN_PROMPTS)
 @pytest.mark.parametrize("mode", ANSWER_MODES)
 def test_built_in_prompts_have_all_texts(name: str, mode: str) -> None:
-    messages = Prompt.read(name, Path()).messages(
-        "jam", "a recipe", "Boil fruit.", SCALE, answer_instruction(mode, SCALE)
-    )
+    prompt = Prompt.read(name, Path())
+    documents = ["Boil fruit.", "Buy jam."] if prompt.compares else ["Boil fruit."]
+    messages = prompt.messages("jam", "a recipe", documents, SCALE, answer_instruction(mode, SCALE))
     assert [message["role"] for message in messages] == ["system", "user"]
     user = messages[1]["content"]
-    for text in ("jam", "a recipe", "Boil fruit.", "0, 1, 2, 3", answer_instruction(mode, SCALE)):
+    for text in ("jam", "a recipe", *documents, "0, 1, 2, 3", answer_instruction(mode, SCALE)):
         assert text in user
     assert "{" not in messages[0]["content"] + user.replace(answer_instruction(mode, SCALE), "")
 
 
 def test_braces_in_texts_are_not_expanded() -> None:
     prompt = Prompt("{query} {document}", "p")
-    (message,) = prompt.messages("{document}", "", "{query} {grades} {unknown}", SCALE, "Answer.")
+    (message,) = prompt.messages("{document}", "", ["{query} {grades} {unknown}"], SCALE, "Answer.")
     assert message["role"] == "user"
     assert delimit("QUERY", "{document}") in message["content"]
     assert delimit("DOCUMENT", "{query} {grades} {unknown}") in message["content"]

@@ -38,8 +38,8 @@ TEXTS_HELP = (
 RequestFile = Annotated[
     Path,
     typer.Argument(
-        help="Pairs of query and document, such as `collect next` writes. A request whose assessor is a judge goes to "
-        "it, one that names nobody goes to all judges.",
+        help="Pairs of query and document, such as `collect next` writes, or comparisons (query, left, right). A "
+        "request whose assessor is a judge goes to it, one that names nobody goes to all judges.",
         metavar="REQUESTS",
         show_default=False,
     ),
@@ -106,7 +106,8 @@ def print_labels(labels: JudgeLabels, output: Path, failures: Path) -> None:
         summary = labels.summary()
         costs = [f"{cost:.4g}" for cost in summary["cost"].to_pylist()]  # often far below 0.001
         print_table(summary.set_column(summary.num_columns - 1, "cost", [costs]), max_rows=50)
-    print_line(f"{len(labels.labels):,} labels written to {output}; {len(labels.failures):,} failures to {failures}.")
+    what = "preferences" if "preference" in labels.labels.column_names else "labels"
+    print_line(f"{len(labels.labels):,} {what} written to {output}; {len(labels.failures):,} failures to {failures}.")
 
 
 def split_names(names: str | None) -> list[str]:
@@ -205,7 +206,7 @@ def judge_read(
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
-    """Read the results of a batch of requests to LLM judges as labels.
+    """Read the results of a batch of requests to LLM judges as labels, or as preferences.
 
     Lines can be repeated, in any order, and incomplete. A reply without a grade of the scale is listed as a failure and
     is never a label.
@@ -256,7 +257,7 @@ def _read_umbrela(
         raise UsageError("Ids of umbrela's judgments need both pairs and texts", kind="no-ids", fix=fixes)
     ids = None
     if requests_path is not None:
-        pairs = [(query, document) for query, document, _ in read_requests(requests_path)]
+        pairs = [(query, one) for (query, *documents), _ in read_requests(requests_path) for one in documents]
         ids = ids_by_text(pairs, read_pair_texts(pairs, text_paths, ids_as_queries=True))
     return [call for path in paths for call in read_umbrela(path, ids, scale)]
 
@@ -286,8 +287,9 @@ def judge_run(
     """Ask LLM judges at OpenAI-compatible endpoints (vLLM, llama.cpp, Ollama, gateways).
 
     Sends the texts of the requested documents to the endpoints in the file of judges, and to nobody else. Running the
-    command again goes on where it stopped: calls that have a reply are not repeated. The exit code is 2 if a judge was
-    stopped by its service, and 3 if the budget is spent before all calls were asked. Needs the extra `llm`.
+    command again goes on where it stopped: calls that have a reply are not repeated. Comparisons are asked
+    in both orders. The exit code is 2 if a judge was stopped by its service, and 3 if the budget is spent before all
+    calls were asked. Needs the extra `llm`.
 
     Examples:
         crowdrank judge run requests.csv --texts docs.jsonl --judges judges.toml -o labels.csv --dry-run

@@ -1,7 +1,8 @@
 """Batch files in the format of OpenAI, which vLLM's `run-batch` and most gateways read too.
 
 The `custom_id` of a request has all that is needed to read its result without the file of requests: query, document,
-judge, sample, family, prompt and grades, each percent-encoded and separated by slashes.
+judge, sample, family, prompt and grades, each percent-encoded and separated by slashes. That of a comparison ends with
+the right document.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.judge_labels import JudgedCall
 from crowdrank.llm_judges.judges import Judge
 from crowdrank.llm_judges.judging_task import Call, JudgingTask
-from crowdrank.llm_judges.replies import FAILED, STATUSES, Reply, excerpt, read_reply
+from crowdrank.llm_judges.replies import FAILED, PREFERENCE_SCALES, STATUSES, Reply, excerpt, read_reply
 from crowdrank.readers.files import numbered_lines, open_decompressed
 from crowdrank.readers.json_files import is_encodable
 from crowdrank.readers.write import output_stream
@@ -40,12 +41,13 @@ class CallId:
     """Fields of the `custom_id` of a request in a batch file.
 
     Attributes:
-        query, document: ids of the pair.
+        query, document: ids of the pair; the document is the left one of a comparison.
         judge: name of the judge.
         sample: number of the request about the pair, from 0.
         family: family of the judge.
         prompt: digest of the prompt.
         grades: scale of the judge, such as "0-3".
+        right: id of the right document of a comparison, or "".
 
     """
 
@@ -56,16 +58,19 @@ class CallId:
     family: str
     prompt: str
     grades: str
+    right: str = ""
 
     @classmethod
     def from_call(cls, call: Call, project_scale: Scale) -> CallId:
         """Return the id of a call; `project_scale` is the scale of a judge without one of its own."""
         judge = call.judge
         grades = str(judge.scale(project_scale))
-        return cls(call.query, call.document, judge.name, call.sample, judge.family, judge.prompt.digest, grades)
+        about_judge = judge.name, call.sample, judge.family, judge.prompt.digest, grades
+        return cls(call.query, call.document, *about_judge, call.right)
 
     def __str__(self) -> str:
-        fields = (self.query, self.document, self.judge, self.sample, self.family, self.prompt, self.grades)
+        fields = [self.query, self.document, self.judge, self.sample, self.family, self.prompt, self.grades]
+        fields += [self.right] if self.right else []
         return "/".join(quote(str(one), safe=",:") for one in fields)
 
     @classmethod
@@ -76,7 +81,7 @@ class CallId:
         'd/7'
         """
         parts = text.split("/") if isinstance(text, str) and is_encodable(text) else []
-        if len(parts) != 7:
+        if len(parts) not in (7, 8) or not parts[-1]:
             return None
         query, document, judge, sample, *others = (unquote(part, errors="replace") for part in parts)
         if not (query and document and judge and sample.isascii() and sample.isdecimal() and len(sample) < 10):
@@ -190,13 +195,17 @@ def _require_call_id(line: Mapping[str, Any], path: Path, location: str) -> Call
 
 
 def _parse_scale(call_id: CallId, path: Path, location: str) -> Scale:
-    """Return the scale in a `custom_id`; raise InputError if it is not a scale."""
+    """Return the scale in a `custom_id`; raise InputError if it is not a scale, or not one of preferences."""
+    what = "a scale of preferences" if call_id.right else "a scale"
+    problem, fix = f"the grades {shown(call_id.grades)} of the custom_id are not {what}", "give the results as written"
+    error = InputError(problem, source=str(path), place=location, kind="unknown-custom-id", fix=fix)
     try:
-        return Scale.parse(call_id.grades)
-    except UsageError as error:
-        problem = f"the grades {shown(call_id.grades)} of the custom_id are not a scale"
-        fix = "give the results as the service wrote them"
-        raise InputError(problem, source=str(path), place=location, kind="unknown-custom-id", fix=fix) from error
+        scale = Scale.parse(call_id.grades)
+    except UsageError as cause:
+        raise error from cause
+    if call_id.right and scale.names not in PREFERENCE_SCALES:
+        raise error
+    return scale
 
 
 def _read_result_line(
@@ -234,6 +243,7 @@ def _new_judged_call(
         answer,
         cost,
         time=_iso_time(body.get("created")),
+        right=call_id.right,
     )
 
 

@@ -459,7 +459,7 @@ def _ledger_columns(call: Call) -> dict[str, Any]:
     return {
         "judge": judge.name,
         "query": call.query,
-        "document": call.document,
+        "document": " | ".join(call.documents),
         "sample": call.sample,
         "model": judge.model,
         "endpoint": judge.endpoint,

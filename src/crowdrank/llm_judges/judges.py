@@ -20,13 +20,16 @@ from crowdrank._options import read_toml
 from crowdrank.constraints import Constraint, Flag, InstanceOf, Number, OneOf
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments.scale import Scale
+from crowdrank.llm_judges.replies import PREFERENCE_NAMES, PREFERENCE_SCALES
 
-BUILT_IN_PROMPTS = ("graded", "binary")
+BUILT_IN_PROMPTS = ("graded", "binary", "preference")
 """Names of the prompts that are installed with crowdrank."""
-PLACEHOLDERS = ("query", "need", "document", "grades", "answer")
+PLACEHOLDERS = ("query", "need", "document", "left", "right", "grades", "answer")
 """Names that a prompt may have in braces, such as `{query}`; each is replaced by its text."""
 REQUIRED_PLACEHOLDERS = ("query", "document")
-"""Names that a prompt must have in braces."""
+"""Names that a prompt for grades must have in braces."""
+REQUIRED_IN_COMPARISONS = ("query", "left", "right")
+"""Names that a prompt for preferences must have in braces; `{left}` or `{right}` make it one."""
 MAX_PROMPT_LENGTH = 100_000
 """Maximum number of characters of a prompt file."""
 NO_NEED_TEXT = "The need behind the query is not described further."
@@ -57,7 +60,11 @@ class Prompt:
             if name not in PLACEHOLDERS:
                 problem = f"{{{name}}} is not a placeholder{near(name, PLACEHOLDERS)}"
                 raise self._error(problem, f"the placeholders are {_join_in_braces(PLACEHOLDERS)}")
-        missing = [name for name in REQUIRED_PLACEHOLDERS if name not in names]
+        if self.compares and "document" in names:
+            problem = "the prompt has both {document} and {left} or {right}"
+            raise self._error(problem, "use {document} for grades, or {left} and {right} for preferences")
+        required = REQUIRED_IN_COMPARISONS if self.compares else REQUIRED_PLACEHOLDERS
+        missing = [name for name in required if name not in names]
         if missing:
             raise self._error(
                 f"the prompt lacks {_join_in_braces(missing)}", f"add {_join_in_braces(missing, ' and ')} to the prompt"
@@ -89,17 +96,22 @@ class Prompt:
         return cls(text, str(path))
 
     @property
+    def compares(self) -> bool:
+        """Whether the prompt asks for a preference between two documents, not for a grade."""
+        return any(name in ("left", "right") for name in _PLACEHOLDER.findall(self.text))
+
+    @property
     def digest(self) -> str:
         """First 12 hexadecimal digits of the SHA-256 digest of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:12]
 
-    def messages(self, query: str, need: str, document: str, scale: Scale, answer: str) -> list[ChatMessage]:
+    def messages(self, query: str, need: str, documents: Sequence[str], scale: Scale, answer: str) -> list[ChatMessage]:
         """Return the chat messages; texts are inserted as they are, and braces in them are not expanded.
 
         Args:
             query: text of the query.
             need: description of the information need, or "".
-            document: text of the document.
+            documents: text of the document, or texts of the left and the right document.
             scale: grades of the judge.
             answer: sentence that describes the form of the answer; added at the end if the prompt has no `{answer}`.
 
@@ -107,10 +119,11 @@ class Prompt:
         values = {
             "query": delimit("QUERY", query),
             "need": delimit("NEED", need) if need.strip() else NO_NEED_TEXT,
-            "document": delimit("DOCUMENT", document),
             "grades": grade_list(scale),
             "answer": answer,
         }
+        names = ("left", "right") if self.compares else ("document",)
+        values |= {name: delimit(name.upper(), text) for name, text in zip(names, documents, strict=True)}
         text = self.text if "{answer}" in self.text else f"{self.text.rstrip()}\n\n{{answer}}\n"
         parts = _SYSTEM_SEPARATOR.split(text, maxsplit=1)
         roles = ("user",) if len(parts) == 1 else ("system", "user")
@@ -200,7 +213,8 @@ class Judge:
         model: name of the model at the endpoint.
         prompt: the prompt.
         family: family of the assessor; by default the model.
-        grades: scale of the answers; by default that of the project, and 0,1 for the built-in prompt `binary`.
+        grades: scale of the answers; by default that of the project, 0,1 for the built-in prompt `binary`, and
+            left,tie,right for prompts that compare two documents.
         answer: `schema` (JSON schema), `choice` or `guided-choice` (vLLM, newer and older name), `grammar` (llama.cpp),
             or `pattern` (a last line such as `Grade: 2`).
         samples: number of calls per document; several give probabilities of the grades.
@@ -251,9 +265,14 @@ class Judge:
         )
 
     def scale(self, project_scale: Scale) -> Scale:
-        """Return the scale of the judge: its own, 0,1 for the prompt `binary`, or else that of the project."""
+        """Return the scale of the judge: its own, that of its prompt, or else that of the project.
+
+        The prompt `binary` has the scale 0,1, and prompts for preferences have left, tie, right.
+        """
         if self.grades is not None:
             return Scale.parse(self.grades)
+        if self.prompt.compares:
+            return Scale.parse(PREFERENCE_NAMES)
         return Scale.parse(BINARY_SCALE) if self.prompt.source == "binary" else project_scale
 
     def api_key(self) -> str:
@@ -316,6 +335,28 @@ def read_judges(path: Path, only: Sequence[str] = ()) -> list[Judge]:
     return [judge for judge in judges if not only or judge.name in only]
 
 
+def select_judges(judges: Sequence[Judge], *, compares: bool, source: str = "") -> list[Judge]:
+    """Return the judges whose prompt compares two documents, or the others.
+
+    Args:
+        judges: the judges.
+        compares: whether preferences are wanted, not grades.
+        source: name of the file of requests, for messages.
+
+    Raises:
+        InputError: there is no such judge.
+
+    """
+    found = [judge for judge in judges if judge.prompt.compares == compares]
+    if not found:
+        wanted, other = ("preferences", "grades") if compares else ("grades", "preferences")
+        problem = f"{wanted} are requested, and the prompts of all judges ask for {other}"
+        prompt = "preference" if compares else DEFAULT_PROMPT
+        fix = f'write prompt = "{prompt}" in the file of judges'
+        raise InputError(problem, source=source, kind="other-prompts", fix=fix)
+    return found
+
+
 def _read_tables(path: Path) -> list[dict[str, Any]]:
     """Return the tables `[[judge]]` of a TOML file."""
     source, content = str(path), read_toml(path)
@@ -362,7 +403,7 @@ class _JudgeTable:
         values["prompt"] = Prompt.read(values.get("prompt", DEFAULT_PROMPT), self.path.parent)
         values["family"] = values.get("family") or values["model"]
         if "grades" in values:
-            values["grades"] = self._parse_grades(values["grades"])
+            values["grades"] = self._parse_grades(values["grades"], values["prompt"])
         if "prices" in values:
             values["prices"] = self._parse_prices(values["prices"])
         self._check_parameters(values.get("parameters", {}))
@@ -396,13 +437,16 @@ class _JudgeTable:
             fix = f'write {key} = "JUDGE_SECRET" and set that variable'
             raise self.error(f"{key} is not the name of an environment variable", "invalid-key-variable", fix)
 
-    def _parse_grades(self, value: Any) -> str:
+    def _parse_grades(self, value: Any, prompt: Prompt) -> str:
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         try:
-            Scale.parse(text)
+            scale = Scale.parse(text)
         except UsageError as error:
             fix = 'write grades = "0-3", or names from least to most relevant'
             raise self.error(f"grades {error.problem}", "invalid-scale", fix) from error
+        if prompt.compares and scale.names not in PREFERENCE_SCALES:
+            problem = f"grades of a prompt that compares two documents cannot be {scale}"
+            raise self.error(problem, "invalid-scale", 'write grades = "left,tie,right" or "left,right"')
         return text
 
     def _parse_prices(self, table: Mapping[str, Any]) -> Prices:

@@ -17,7 +17,7 @@ from crowdrank.errors import Fix, UsageError, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.caller import Caller, Clock, classify_response
 from crowdrank.llm_judges.judge_labels import JudgedCall, JudgeLabels
-from crowdrank.llm_judges.judges import Judge
+from crowdrank.llm_judges.judges import Judge, select_judges
 from crowdrank.llm_judges.judging_task import Call, JudgingTask, estimate_tokens, max_input_tokens, read_pair_texts
 from crowdrank.llm_judges.ledger import PENDING, CallRecord, Ledger
 from crowdrank.llm_judges.replies import FAILED, Reply
@@ -192,6 +192,7 @@ def _judged_calls(plan: JudgingPlan, ledger: Ledger) -> Iterator[JudgedCall]:
             None if judge.prices is None else 0.0 if key in seen else record.charged,
             record.seconds,
             record.time,
+            call.right,
         )
         seen.add(key)
 
@@ -219,7 +220,7 @@ def judge_roster(
     """Return a roster, the table of assessors and their prices per label, of LLM judges.
 
     Args:
-        judges: the judges.
+        judges: the judges; those whose prompt compares two documents are left out.
         pool: pairs that may be judged.
         texts: files with the texts of queries and documents, from which the price of judges with prices is estimated.
         scale: scale of the project; a judge can have another one.
@@ -230,6 +231,7 @@ def judge_roster(
         InputError: a text cannot be read or is missing.
 
     """
+    judges = select_judges(judges, compares=False)
     names = pa.array([judge.name for judge in judges])
     if price is not None:
         return Roster.of(names, "llm", price)

@@ -1,4 +1,4 @@
-"""Pairs of query and document to be judged, their texts, and the requests to the language models."""
+"""Documents to be judged or compared for queries, their texts, and the requests to the language models."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank.errors import Fix, InputError, Location, Message, near, shown
-from crowdrank.judgments.columns import Roles
+from crowdrank.judgments.columns import PREFERENCE_COLUMN_ALIASES, Roles
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.judges import DEFAULT_MAX_TOKENS, TOKEN_LIMIT_PARAMETERS, Judge
+from crowdrank.llm_judges.judges import DEFAULT_MAX_TOKENS, TOKEN_LIMIT_PARAMETERS, Judge, select_judges
 from crowdrank.llm_judges.replies import TOP_LOGPROBS, answer_format, answer_instruction
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.inputs import RoleTable
@@ -28,17 +28,28 @@ BYTES_PER_TOKEN = 4
 EXTRA_TOKENS_PER_MESSAGE = 64
 """Assumed maximum number of tokens that a chat template adds to a message."""
 REQUEST_ROLES = Roles(("document",), ("query", "assessor"))
-"""Required and optional columns of a file of requests."""
+"""Required and optional columns of a file of requests for grades."""
+COMPARISON_REQUEST_ROLES = Roles(("left", "right"), ("query", "assessor"), PREFERENCE_COLUMN_ALIASES)
+"""Required and optional columns of a file of requests for preferences."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request to a judge about a pair; `sample` numbers the requests of the judge about the pair from 0."""
+    """One request to a judge about a document, or about a left and a right document.
+
+    `sample` numbers the requests of the judge about the same from 0.
+    """
 
     judge: Judge
     query: str
     document: str
     sample: int
+    right: str = ""
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Ids of the document, or of the left and the right document."""
+        return (self.document, self.right) if self.right else (self.document,)
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class JudgingTask:
     """Pairs to be judged, the judge of each, and their texts.
 
     Attributes:
-        pairs: (query id, document id); a pair occurs once per judge.
+        pairs: (query id, document id), or (query id, left id, right id) for preferences; each occurs once per judge.
         judge_of_pair: judge of each pair.
         texts: texts of queries and documents.
         scale: scale of the project; a judge can have another one.
@@ -54,7 +65,7 @@ class JudgingTask:
 
     """
 
-    pairs: Sequence[tuple[str, str]]
+    pairs: Sequence[tuple[str, ...]]
     judge_of_pair: Sequence[Judge]
     texts: Texts
     scale: Scale
@@ -65,9 +76,9 @@ class JudgingTask:
 
     def calls(self) -> Iterator[Call]:
         """Yield all calls in the order of the pairs; each pair has as many calls as its judge has `samples`."""
-        for (query, document), judge in zip(self.pairs, self.judge_of_pair, strict=True):
+        for (query, document, *right), judge in zip(self.pairs, self.judge_of_pair, strict=True):
             for sample in range(judge.samples):
-                yield Call(judge, query, document, sample)
+                yield Call(judge, query, document, sample, *right)
 
     def request_body(self, call: Call) -> dict[str, Any]:
         """Return the JSON object of a call that is sent to the endpoint."""
@@ -75,7 +86,7 @@ class JudgingTask:
         messages = judge.prompt.messages(
             self.texts.queries[call.query],
             self.texts.needs.get(call.query, ""),
-            document_text(self.texts, call.query, call.document)[: judge.max_characters],
+            [document_text(self.texts, call.query, one)[: judge.max_characters] for one in call.documents],
             scale,
             answer_instruction(judge.answer, scale),
         )
@@ -93,10 +104,10 @@ class JudgingTask:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
     def count_truncated_pairs(self) -> int:
-        """Return the number of pairs whose document is longer than `max_characters` of the judge."""
+        """Return the number of pairs with a document that is longer than `max_characters` of the judge."""
         return sum(
-            len(document_text(self.texts, query, document)) > judge.max_characters
-            for (query, document), judge in zip(self.pairs, self.judge_of_pair, strict=True)
+            any(len(document_text(self.texts, query, one)) > judge.max_characters for one in documents)
+            for (query, *documents), judge in zip(self.pairs, self.judge_of_pair, strict=True)
         )
 
 
@@ -160,7 +171,8 @@ def read_judging_task(
 
     Args:
         requests: file of pairs, such as `collect next` writes. A request that names a judge goes to that judge, one
-            that names nobody to all judges, and one that names somebody else is left out.
+            that names nobody to all judges, and one that names somebody else is left out. Comparisons of a left and a
+            right document go to judges whose prompt compares, in both orders; other requests go to the other judges.
         texts: files with the texts of queries and documents.
         judges: the judges.
         scale: scale of the project.
@@ -170,28 +182,47 @@ def read_judging_task(
         InputError: a file cannot be read, no request is for a judge, or a text is missing.
 
     """
-    pairs, judge_of_pair, notes = _assign_requests(read_requests(requests), judges, requests)
+    wanted = read_requests(requests)
+    judges = select_judges(judges, compares=bool(wanted) and len(wanted[0][0]) > 2, source=str(requests))
+    pairs, judge_of_pair, notes = _assign_requests(wanted, judges, requests)
     return JudgingTask(pairs, judge_of_pair, read_pair_texts(pairs, texts, ids_as_queries), scale, notes)
 
 
-def read_requests(path: Path) -> list[tuple[str, str, str]]:
-    """Read query, document and assessor of each request; the assessor is "" if the request names nobody."""
+Request = tuple[tuple[str, ...], str]
+"""Ids of a query and a document, or of a query and the two documents to compare, and the assessor or ""."""
+
+
+def read_requests(path: Path) -> list[Request]:
+    """Read the requests of a file; files with a left and a right document request preferences.
+
+    Raises:
+        InputError: the file cannot be read, or a document is to be compared with itself.
+
+    """
     opened, _ = open_source(path, allow_books=False)
-    columns = REQUEST_ROLES.find_columns(opened.names, opened.name)
+    names = {name.casefold() for name in opened.names}
+    compares = all(names & {side, *PREFERENCE_COLUMN_ALIASES[side]} for side in ("left", "right"))
+    roles = COMPARISON_REQUEST_ROLES if compares else REQUEST_ROLES
+    columns = roles.find_columns(opened.names, opened.name)
     table = RoleTable.from_table(opened.read(list(dict.fromkeys(columns.values())), BadRows()), opened, columns)
-    queries, documents = (map(str, table.row_ids(role).to_pylist()) for role in ("query", "document"))
+    ids = [list(map(str, table.row_ids(role).to_pylist())) for role in ("query", *roles.required)]
     cells = table.cells["assessor"].to_pylist() if "assessor" in columns else [None] * len(table)
     named = ("" if cell is None or not str(cell).strip() else str(cell) for cell in cells)
-    return list(zip(queries, documents, named, strict=True))
+    requests = list(zip(zip(*ids, strict=True), named, strict=True))
+    for row, (pair, _) in enumerate(requests):
+        if len(set(pair[1:])) < len(pair) - 1:
+            fix = "compare two different documents"
+            raise table.origin.cell_error(row, "right", "a document is compared with itself", [fix], "same-document")
+    return requests
 
 
-def read_pair_texts(pairs: Sequence[tuple[str, str]], paths: Sequence[Path], ids_as_queries: bool = False) -> Texts:
-    """Read the complete texts of (query id, document id) pairs; raise InputError if one is missing.
+def read_pair_texts(pairs: Sequence[tuple[str, ...]], paths: Sequence[Path], ids_as_queries: bool = False) -> Texts:
+    """Read the complete texts of pairs of a query and its documents; raise InputError if one is missing.
 
     With `ids_as_queries`, a query without a text has its id as text.
     """
-    queries = list(dict.fromkeys(query for query, _ in pairs))
-    documents = list(dict.fromkeys(document for _, document in pairs))
+    queries = list(dict.fromkeys(pair[0] for pair in pairs))
+    documents = list(dict.fromkeys(document for pair in pairs for document in pair[1:]))
     found = read_texts([*paths], pa.array(queries, pa.string()), pa.array(documents, pa.string()), max_length=None)
     names = ", ".join(map(str, paths))
     without_text = [query for query in queries if query not in found.queries]
@@ -201,23 +232,28 @@ def read_pair_texts(pairs: Sequence[tuple[str, str]], paths: Sequence[Path], ids
         fixes = [by_file, Fix("if the ids are the texts, give {}", "ids_as_queries")]
         raise InputError(problem, source=names, kind="no-text", fix=fixes)
     found.queries.update({query: query for query in without_text})
-    missing = [pair for pair in dict.fromkeys(pairs) if not document_text(found, *pair).strip()]
+    wanted = dict.fromkeys((pair[0], document) for pair in pairs for document in pair[1:])
+    missing = [document for query, document in wanted if not document_text(found, query, document).strip()]
     if missing:
-        problem = f"{counted(len(missing), 'document')} without a text, such as {shown(missing[0][1])}"
+        problem = f"{counted(len(missing), 'document')} without a text, such as {shown(missing[0])}"
         raise InputError(problem, source=names, kind="no-text", fix="add texts for all requested documents")
     return found
 
 
 def _assign_requests(
-    requests: Sequence[tuple[str, str, str]], judges: Sequence[Judge], path: Path
-) -> tuple[list[tuple[str, str]], list[Judge], tuple[Message, ...]]:
-    """Return the pairs of requests, the judge of each, and a note on requests for assessors that are not judges."""
+    requests: Sequence[Request], judges: Sequence[Judge], path: Path
+) -> tuple[list[tuple[str, ...]], list[Judge], tuple[Message, ...]]:
+    """Return the pairs of requests, the judge of each, and a note on requests for assessors that are not judges.
+
+    Documents to compare are asked about in both orders.
+    """
     by_name = {judge.name: judge for judge in judges}
-    asked: dict[tuple[str, str, str], Judge] = {}
-    others = [name for _, _, name in requests if name and name not in by_name]
-    for query, document, name in requests:
+    asked: dict[tuple[tuple[str, ...], str], Judge] = {}
+    others = [name for _, name in requests if name and name not in by_name]
+    for (query, *documents), name in requests:
         for judge in judges if not name else [by_name[name]] if name in by_name else []:
-            asked.setdefault((query, document, judge.name), judge)
+            for shown_order in (documents, documents[::-1]):
+                asked.setdefault(((query, *shown_order), judge.name), judge)
     if not asked:
         problem = f"no request is for one of the judges, but for {shown(others[0])}{near(others[0], by_name)}"
         fix = f"leave the assessor empty, or name one of {', '.join(by_name)}"
@@ -226,4 +262,4 @@ def _assign_requests(
     if others:
         problem = f"{counted(len(others), 'request')} for assessors that are not among the judges left out"
         notes = (Message(problem, "other-assessors", "note", Location(str(path))),)
-    return [(query, document) for query, document, _ in asked], list(asked.values()), notes
+    return [pair for pair, _ in asked], list(asked.values()), notes

@@ -27,14 +27,21 @@ MAX_UNLISTED_PROBABILITY = 0.1
 Above it, token probabilities give no probabilities of grades."""
 TRUNCATED_REPLY_PROBLEM = "the reply was cut at max_tokens; raise it and retry unreadable replies"
 """Problem of a reply that reached the maximum number of tokens before its grade."""
+PREFERENCE_NAMES = ("left", "tie", "right")
+"""Default answers of a judge that compares two documents."""
+PREFERENCE_SCALES: dict[tuple[str, ...], tuple[int, ...]] = {PREFERENCE_NAMES: (-1, 0, 1), ("left", "right"): (-1, 1)}
+"""Preference that each answer stands for, by the names of the possible answers."""
 MAX_EXCERPT_LENGTH = 300
 """Maximum number of characters of a reply in the list of failures."""
 
 _THINKING_BLOCK = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _CODE_FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
-_GRADE_LINE = re.compile(
-    r"(?:^|\n)[ \t]*\**grade\**[ \t]*[:=][ \t]*\**[ \t]*(?P<grade>[^\n]*?)[ \t*.]*\Z", re.IGNORECASE
-)
+_ANSWER_LINES = {
+    name: re.compile(
+        rf"(?:^|\n)[ \t]*\**{name}\**[ \t]*[:=][ \t]*\**[ \t]*(?P<answer>[^\n]*?)[ \t*.]*\Z", re.IGNORECASE
+    )
+    for name in ("grade", "preference")
+}
 
 
 @dataclass(frozen=True)
@@ -60,17 +67,22 @@ class Reply:
     output_tokens: int | None = None
 
 
+def answer_name(scale: Scale) -> str:
+    """Return the name of the answers of a scale in requests and replies, `grade` or `preference`."""
+    return "preference" if scale.names in PREFERENCE_SCALES else "grade"
+
+
 def answer_instruction(answer_mode: str, scale: Scale) -> str:
     """Return the sentence of a prompt that describes the form of the answer in one of `ANSWER_MODES`.
 
     >>> answer_instruction("pattern", Scale.parse("0,1"))
     'Explain your decision in one sentence. Then end with a line that has the form "Grade: X", where X is one of 0, 1.'
     """
-    listed = ", ".join(scale.names)
+    listed, name = ", ".join(scale.names), answer_name(scale)
     if answer_mode == "schema":
-        return f'Answer with a JSON object that has one key, "grade", whose value is one of {listed}.'
+        return f'Answer with a JSON object that has one key, "{name}", whose value is one of {listed}.'
     if answer_mode == "pattern":
-        form = 'end with a line that has the form "Grade: X"'
+        form = f'end with a line that has the form "{name.capitalize()}: X"'
         return f"Explain your decision in one sentence. Then {form}, where X is one of {listed}."
     return f"Answer with one of {listed} and nothing else."
 
@@ -85,15 +97,14 @@ def answer_format(answer_mode: str, scale: Scale) -> dict[str, Any]:
         return {"grammar": f"root ::= {' | '.join(json.dumps(name, ensure_ascii=False) for name in scale.names)}"}
     if answer_mode == "pattern":
         return {}
+    name = answer_name(scale)
     schema = {
         "type": "object",
-        "properties": {"grade": {"type": "string", "enum": list(scale.names)}},
-        "required": ["grade"],
+        "properties": {name: {"type": "string", "enum": list(scale.names)}},
+        "required": [name],
         "additionalProperties": False,
     }
-    return {
-        "response_format": {"type": "json_schema", "json_schema": {"name": "grade", "strict": True, "schema": schema}}
-    }
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}}
 
 
 def read_reply(body: Any, scale: Scale) -> Reply:
@@ -127,7 +138,7 @@ def _read_choice(choice: Mapping[str, Any], scale: Scale) -> Reply:
     found = find_grade(text, scale)
     if found is None:
         cut = choice.get("finish_reason") == "length"
-        problem = TRUNCATED_REPLY_PROBLEM if cut else "the reply does not state one grade of the scale"
+        problem = TRUNCATED_REPLY_PROBLEM if cut else f"the reply does not state one {answer_name(scale)} of the scale"
         return Reply(UNREADABLE, problem=problem, text=text)
     code, position = found
     probabilities = token_probabilities(choice.get("logprobs"), text, position, scale)
@@ -149,8 +160,9 @@ def _token_count(usage: Any, name: str) -> int | None:
 def find_grade(text: str, scale: Scale) -> tuple[int, int] | None:
     r"""Return the code of the grade that a reply states, and the position of the grade in the text, or None.
 
-    The reply is the grade alone, a JSON object with the key `grade`, or ends with a line such as `Grade: 2`. What a
-    model thinks aloud in `<think>` at the beginning is skipped. A number elsewhere in the text is not a grade.
+    The reply is the grade alone, a JSON object with the key `grade`, or ends with a line such as `Grade: 2`. For a
+    preference, the key is `preference`, and the line is such as `Preference: left`. What a model thinks aloud in
+    `<think>` at the beginning is skipped. A number elsewhere in the text is not a grade.
 
     >>> scale = Scale.parse("0-3")
     >>> [find_grade(text, scale) for text in ("2", '{"grade": 3}', "It fits.\nGrade: 1", "2 of 3 are wrong", "7")]
@@ -165,23 +177,24 @@ def find_grade(text: str, scale: Scale) -> tuple[int, int] | None:
         rest, start = fenced[1].strip(), start + fenced.start(1)
     if rest.startswith("{"):
         return _find_json_grade(text, rest, start, scale)
-    line = _GRADE_LINE.search(rest)
-    stated = line["grade"] if line else rest
+    line = _ANSWER_LINES[answer_name(scale)].search(rest)
+    stated = line["answer"] if line else rest
     code = scale.code(stated.strip(" \"'"))
-    return None if code is None else (code, start + (line.start("grade") if line else 0))
+    return None if code is None else (code, start + (line.start("answer") if line else 0))
 
 
 def _find_json_grade(text: str, document: str, start: int, scale: Scale) -> tuple[int, int] | None:
-    """Return the code and the position of the grade in a JSON object with the key `grade`, or None."""
+    """Return the code and the position of the grade in a JSON object with the key of the answer, or None."""
+    name = answer_name(scale)
     try:
         value = json.loads(document, object_pairs_hook=_refuse_repeated_keys)
     except (ValueError, RecursionError):
         return None
-    grade = value.get("grade")
+    grade = value.get(name)
     if isinstance(grade, bool) or not isinstance(grade, str | int | float):
         return None
     code = scale.code(grade)
-    key = re.search(r'"grade"\s*:\s*"?', document)
+    key = re.search(rf'"{name}"\s*:\s*"?', document)
     return None if code is None else (code, start + key.end() if key else text.index(document))
 
 
