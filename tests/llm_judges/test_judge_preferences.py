@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -52,7 +53,7 @@ def table(url: str, name: str = "j", **fields: Any) -> dict[str, Any]:
     return {"name": name, "endpoint": url, "model": "m", "prompt": "preference"} | fields
 
 
-PRICES = {"prices": {"input": 1.0, "output": 2.0}}
+PRICES: dict[str, Any] = {"prices": {"input": 1.0, "output": 2.0}}
 
 
 def test_every_comparison_is_asked_in_both_orders(compared: Project, run: Run) -> None:
@@ -172,8 +173,8 @@ def test_batch_files_give_the_same_preferences(compared: Project, run: Run) -> N
     printed = run("read", "results.jsonl", "--batch", "batch.jsonl", "--judges", "judges.toml", "-o", "p.csv")
     assert (printed["labels"], printed["failures"]) == (3, 1)
     rows = pd.read_csv("p.csv")
-    wins = [row.left if row.preference < 0 else row.right for row in rows.itertuples()]
-    assert all(winner == max(row.left, row.right) for winner, row in zip(wins, rows.itertuples(), strict=True))
+    winner = np.where(rows["preference"] < 0, rows["left"], rows["right"])
+    assert winner.tolist() == rows[["left", "right"]].max(axis=1).tolist()
     assert rows["cost"].to_numpy() == pytest.approx((100 * 1.0 + 10 * 2.0) / 1e6)
     assert pd.read_csv("p.failures.csv")["status"].tolist() == ["missing"]
     grade = {**results[0], "custom_id": "q/d0/j/0/m/0f0f/0-3"}
