@@ -19,6 +19,7 @@ from crowdrank.consensus.gda_pairwise import GDAPairwise as GDAPairwise
 from crowdrank.consensus.glad import GLAD as GLAD
 from crowdrank.consensus.model import Aggregator as Aggregator
 from crowdrank.consensus.model import EMAggregator as EMAggregator
+from crowdrank.consensus.pair_probabilities import PairProbabilities as PairProbabilities
 from crowdrank.consensus.rasch import Rasch as Rasch
 from crowdrank.consensus.result import Consensus as Consensus
 from crowdrank.consensus.threshold_dawid_skene import ThresholdDawidSkene as ThresholdDawidSkene

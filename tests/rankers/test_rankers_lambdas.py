@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crowdrank import LambdaMART
 from crowdrank._typing import Floats
+from crowdrank.errors import UsageError
 from crowdrank.rankers.lambda_kernels import ranked_groups
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.training_data import RankingData
@@ -178,6 +180,33 @@ def test_certain_labels_make_soft_targets_hard() -> None:
     hard = LambdaObjective(unweighted(data))(score)
     assert np.allclose(LambdaObjective(certain)(score), hard)
     assert np.allclose(LambdaObjective(certain, pair_targets="posterior")(score), hard)
+
+
+def test_pair_probabilities_equal_the_reference() -> None:
+    data, score = drawn(4)
+    rng, parts = np.random.default_rng(5), []
+    for size in np.diff(data.offsets):
+        upper = np.triu(rng.random((size, size)), 1)
+        parts.append(upper + np.tril(1 - upper.T, -1) + 0.5 * np.eye(size))
+    pairs = np.concatenate([part.ravel() for part in parts])
+    gradient, hessian = LambdaObjective(unweighted(data), pair_probabilities=pairs)(score)
+    for part, start, stop in zip(parts, data.offsets[:-1], data.offsets[1:], strict=True):
+        gain = data.gain("exponential")[start:stop]
+        ideal = references.dcg(gain)(sorted(range(len(gain)), key=lambda d: -gain[d]))
+        options: dict[str, Any] = {"ideal": ideal, "above": lambda a, b, part=part: part[a, b], "norm": True}
+        reference = references.lambdas(score[start:stop], gain, references.dcg(gain), **options)
+        assert np.allclose((gradient[start:stop], hessian[start:stop]), reference, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:The rows of a query")
+@pytest.mark.parametrize("kind", ["wrong-shape", "not-probabilities", "unsorted-queries"])
+def test_unusable_pair_probabilities_are_refused(kind: str) -> None:
+    query = ["q", "r", "q", "r"] if kind == "unsorted-queries" else ["q", "q", "r", "r"]
+    pairs = np.full(7 if kind == "wrong-shape" else 8, 1.5 if kind == "not-probabilities" else 0.5)
+    ranker = LambdaMART(n_estimators=2, min_child_samples=1)
+    with pytest.raises(UsageError) as caught:
+        ranker.fit(np.eye(4), [0, 1, 1, 0], query=query, pair_probabilities=pairs)
+    assert (caught.value.kind, caught.value.parameter) == (kind, "pair_probabilities")
 
 
 def test_far_scores_do_not_overflow() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from crowdrank.consensus.model import Aggregator
+    from crowdrank.judgments.preferences import Preferences
     from crowdrank.rankers.ranker import Ranker
     from crowdrank.rankers.training_labels import Instances
     from crowdrank.readers.features import Features
@@ -96,6 +97,10 @@ class JudgmentOptions:
         return {"instances": self.instances, "k": self.k, "good": self.good, "good_weight": self.good_weight}
 
 
+TRAIN_PREFERENCES_HELP = (
+    "Preferences between two documents: LambdaMART is trained on the probability of each order, by GDA from these "
+    "preferences and from --judgments, if there are any. Repeatable."
+)
 JUDGMENT_READING = ("format", "columns", "separator", "grades", "unjudgeable", "repeats", "assessor_name")
 """Options for reading judgments that `train` offers."""
 
@@ -128,10 +133,12 @@ def train(
     judgment_reading: Annotated[
         ReadOptions, FieldsOf(ReadOptions, "Judgments", prefix="judgments_", only=JUDGMENT_READING)
     ],
+    preference_reading: o.PreferenceReading,
     validation: Annotated[ValidationOptions, FieldsOf(ValidationOptions, "Validation")],
     computation: Annotated[TrainingEngine, FieldsOf(TrainingEngine, o.COMPUTATION)],
     reading: o.FeatureReading,
     size_limit: o.SizeLimit,
+    preferences: Annotated[list[Path] | None, o.path_option(TRAIN_PREFERENCES_HELP, metavar="<path>")] = None,
     json: o.AsJson = False,
 ) -> None:
     """Train a ranker on features and labels.
@@ -140,6 +147,7 @@ def train(
         crowdrank train -f features.letor --labels consensus.parquet -o ranker
         crowdrank train -f features.letor --labels consensus.parquet -s pair_targets=posterior -o ranker
         crowdrank train -f features.letor --judgments labels.csv --instances per-judge-lists -o ranker
+        crowdrank train -f features.letor --preferences preferences.csv -o ranker
         crowdrank train -f train.letor -r gls -s mu=auto -s tree_features=auto --validation 0.2 -o ranker
     """
     from crowdrank._folders import check_output_folder
@@ -157,9 +165,13 @@ def train(
     check_output_folder(output, RANKER)
     table = join_features(features, reading.format, reading.columns)
     print_columns(table.columns, features)
-    if judgments.judgments:
-        _require_no_labels(labels)
-        limited = replace(judgment_reading, max_bytes=size_limit.max_bytes)
+    limited = replace(judgment_reading, max_bytes=size_limit.max_bytes)
+    if preferences:
+        _require_pair_ranker(ranker.ranker, labels, judgments)
+        read = o.read_preference_files(preferences, preference_reading, limited)
+        rows = _join_posterior(table, read, judgments.judgments, limited, labels.missing)
+    elif judgments.judgments:
+        _require_no_labels(labels, "judgments")
         rows = _join_judgments(table, judgments, limited, labels.missing)
     else:
         rows = _join_labels(table, consensus if labels.labels is None else labels.labels, labels, model)
@@ -245,12 +257,41 @@ def _join_labels(
     return Instances.from_labels(labels, features, target=options.target, weights=weights, missing=options.missing)
 
 
-def _require_no_labels(labels: LabelOptions) -> None:
-    """Raise UsageError if labels or their weights are given besides judgments."""
+def _require_no_labels(labels: LabelOptions, source: str) -> None:
+    """Raise UsageError if labels or their weights are given besides judgments or preferences."""
     for parameter in ("labels", "consensus", "weights"):
         if getattr(labels, parameter) is not None:
             fix = Fix("leave out {}", parameter)
-            raise UsageError("are used instead of labels", parameter="judgments", kind="labels-and-judgments", fix=fix)
+            raise UsageError("are used instead of labels", parameter=source, kind=f"labels-and-{source}", fix=fix)
+
+
+def _require_pair_ranker(name: str, labels: LabelOptions, judgments: JudgmentOptions) -> None:
+    """Raise UsageError if a ranker or an option cannot be used with preferences."""
+    if name != "lambdamart":
+        fix = (Fix("train {}", "ranker", "lambdamart"), Fix("train on the consensus of `aggregate` with {}", "labels"))
+        problem = f"train LambdaMART, not {name}"
+        raise UsageError(problem, parameter="preferences", kind="no-pair-probabilities", fix=fix)
+    _require_no_labels(labels, "preferences")
+    if labels.target != LabelOptions().target:
+        problem = "cannot be used together with preferences"
+        raise UsageError(problem, parameter="target", kind="with-preferences", fix="leave it out")
+    for parameter, value in judgments.arguments.items():
+        if value != JudgmentOptions().arguments[parameter]:
+            problem = "cannot be used together with preferences"
+            raise UsageError(problem, parameter=parameter, kind="with-preferences", fix="leave it out")
+
+
+def _join_posterior(
+    features: Features, preferences: Preferences, judgments: list[Path], reading: ReadOptions, missing: str
+) -> Instances:
+    """Join features with the joint posterior of documents by preferences, and by judgments if there are any."""
+    from crowdrank.consensus.gda import GDA
+    from crowdrank.rankers.training_labels import Instances
+
+    with parameter_prefix("judgments_"):
+        table = o.read_judgment_files(judgments, reading) if judgments else None
+    model = GDA().fit(table, preferences=preferences, progress=True)
+    return Instances.from_posterior(model, features, missing=missing)
 
 
 def _join_judgments(features: Features, options: JudgmentOptions, reading: ReadOptions, missing: str) -> Instances:

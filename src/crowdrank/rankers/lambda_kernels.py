@@ -80,6 +80,8 @@ def lambda_gradients(
     weighting: int,
     probabilities: Floats,
     below: Floats,
+    pair_probabilities: Floats,
+    first_pair: Integers,
     sigmoid: float,
     truncation: int,
     norm: bool,
@@ -104,6 +106,9 @@ def lambda_gradients(
         weighting: code of the meaning of weights.
         probabilities: (n, n_grades) for soft targets, or (0, 0).
         below: (n, n_grades) probability of a lower grade plus half of that of the same grade, or (0, 0).
+        pair_probabilities: for each query, the probability that the document of each row is better than that of each
+            column, as in :class:`LambdaObjective`; they replace `probabilities`. Or (0,).
+        first_pair: (n_queries,) place of the first of them.
         sigmoid: steepness of the pairwise probability.
         truncation: number of top ranks.
         norm: normalize as LightGBM's `lambdarank_norm`.
@@ -114,7 +119,8 @@ def lambda_gradients(
     ranked_score, ranked, gains = np.empty(longest), np.empty(longest), np.empty(longest)
     slope, curvature, exponential = np.empty(longest), np.empty(longest), np.empty(longest)
     before, sums, weights = np.empty(longest + 1), np.empty(longest + 1), np.ones(longest)
-    weighs_pairs, is_soft = weighting in (PRODUCT, LEFT), probabilities.size > 0
+    weighs_pairs, has_pairs = weighting in (PRODUCT, LEFT), pair_probabilities.size > 0
+    is_soft = has_pairs or probabilities.size > 0
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
         rows = np.arange(start, start + n)
@@ -152,7 +158,9 @@ def lambda_gradients(
                     else 1.0 / (1.0 + math.exp(sigmoid * (ranked_score[i] - ranked_score[j])))
                 )
                 target = 1.0 if gains[i] > gains[j] else 0.0
-                if is_soft:
+                if has_pairs:
+                    target = pair_probabilities[first_pair[query] + (rows[i] - start) * n + rows[j] - start]
+                elif is_soft:
                     target = 0.0
                     for grade in range(probabilities.shape[1]):
                         target += probabilities[rows[i], grade] * below[rows[j], grade]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from crowdrank.evaluation.measures import MAX_GRADE, Measure, parse_gains
 from crowdrank.rankers.boosting import BoostedTrees, Loss
 from crowdrank.rankers.lambdas import PAIR_TARGETS, WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import require_differences
+from crowdrank.rankers.ranker import Request, require_differences
 from crowdrank.rankers.training_data import RankingData, label_gains
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ LOCAL_SETTINGS = ("num_threads", "force_col_wise", "seed")
 """Parameters of LightGBM that Dask's interface sets itself."""
 
 
-def lambda_objective(ranker: Any, data: RankingData, n_jobs: int) -> LambdaObjective:
+def lambda_objective(
+    ranker: Any, data: RankingData, n_jobs: int, pair_probabilities: Floats | None = None
+) -> LambdaObjective:
     """Return the objective of a ranker with the parameters of `LambdaMART`; raise InputError if it has no pairs."""
     objective = LambdaObjective(
         data,
@@ -52,6 +54,7 @@ def lambda_objective(ranker: Any, data: RankingData, n_jobs: int) -> LambdaObjec
         truncation=ranker.truncation,
         norm=ranker.norm,
         n_jobs=n_jobs,
+        pair_probabilities=pair_probabilities,
     )
     require_differences(objective.gain, data.offsets)
     return objective
@@ -103,6 +106,10 @@ class LambdaMART(BoostedTrees):
 
     supports_engines = True
     _parameter_constraints: ClassVar[Constraints] = LAMBDA_CONSTRAINTS
+    _default_requests: ClassVar[Mapping[str, Mapping[str, Request]]] = {
+        **BoostedTrees._default_requests,
+        "fit": {**BoostedTrees._default_requests["fit"], "pair_probabilities": None},
+    }
 
     def __init__(
         self,
@@ -141,16 +148,43 @@ class LambdaMART(BoostedTrees):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        query: Any = None,
+        sample_weight: Any = None,
+        eval_set: tuple[Any, Any, Any] | None = None,
+        progress: bool | Report = False,
+        engine: Engine | None = None,
+        pair_probabilities: Any = None,
+    ) -> Self:
+        """Fit the ranker; other arguments are those of `Ranker.fit`.
+
+        Args:
+            X, y, query, sample_weight, eval_set, progress, engine: as in `Ranker.fit`.
+            pair_probabilities: P(row i is better than row j) of all rows i and j of each query, one query after
+                another, (the sum of n_documents**2,), such as `PairProbabilities.of_queries` returns. They are the
+                targets of pairs, and gains of `y` weight the pairs. Rows of a query must be adjacent.
+
+        """
+        options = {} if pair_probabilities is None else {"pair_probabilities": pair_probabilities}
+        return self._fit(X, y, query, sample_weight, eval_set, progress, engine, **options)
+
     def _learn(
         self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None, **options: Any
     ) -> None:
         if engine is not None and engine.is_cluster:
+            if options:
+                problem = "must be local for pair probabilities; a cluster runs LightGBM's lambdarank, which has none"
+                raise UsageError(problem, parameter="engine", kind="not-lambdarank", fix="leave it out")
             self._set_trees(*boost_on_cluster(self, data, validation, engine, report))
         else:
             super()._learn(data, validation, report, engine, **options)
 
-    def _loss(self, data: RankingData, n_jobs: int) -> Loss:
-        return Loss(lambda_objective(self, data, n_jobs))
+    def _loss(self, data: RankingData, n_jobs: int, pair_probabilities: Any = None) -> Loss:
+        return Loss(lambda_objective(self, data, n_jobs, pair_probabilities))
 
 
 def require_lambdarank(ranker: LambdaMART, data: RankingData) -> None:

@@ -55,6 +55,9 @@ class LambdaObjective(PairwiseObjective):
     higher gain, or P(i better than j) for soft targets. |dZ| is the change of the measure if the two swap ranks.
     Gradients of a query sum to zero unless `weighting` is "post".
 
+    `pair_probabilities` has P(i better than j) for the rows i and columns j of each query, one query after another,
+    (the sum of n_documents**2,). They are targets in place of those that `pair_targets` asks for.
+
     >>> data = RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3)
     >>> gradient, hessian = LambdaObjective(data)(np.zeros(3))
     >>> np.sign(gradient).tolist(), bool(abs(gradient.sum()) < 1e-12)
@@ -73,6 +76,7 @@ class LambdaObjective(PairwiseObjective):
         truncation: int = 30,
         norm: bool = True,
         n_jobs: int = 1,
+        pair_probabilities: Floats | None = None,
     ) -> None:
         from crowdrank.rankers import lambda_kernels
 
@@ -86,6 +90,10 @@ class LambdaObjective(PairwiseObjective):
         codes = {"product": lambda_kernels.PRODUCT, "left": lambda_kernels.LEFT, "post": lambda_kernels.POST}
         self.weighting = lambda_kernels.UNWEIGHTED if data.weight is None else codes[weighting]
         self.probabilities, self.below = _soft_targets(data, pair_targets)
+        self.pair_probabilities = np.empty(0)
+        self.first_pair = np.cumsum(np.diff(data.offsets) ** 2) - np.diff(data.offsets) ** 2
+        if pair_probabilities is not None:
+            self.pair_probabilities = _checked_pairs(pair_probabilities, data)
 
     def _write_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         from crowdrank.rankers import lambda_kernels
@@ -101,6 +109,8 @@ class LambdaObjective(PairwiseObjective):
             self.weighting,
             self.probabilities,
             self.below,
+            self.pair_probabilities,
+            self.first_pair,
             self.sigmoid,
             self.truncation,
             self.norm,
@@ -190,6 +200,21 @@ def _soft_targets(data: RankingData, pair_targets: str) -> tuple[Floats, Floats]
         raise InputError("soft pair targets need labels that are probabilities of grades", kind="no-posterior", fix=fix)
     below = np.cumsum(data.probabilities, axis=1) - 0.5 * data.probabilities
     return np.ascontiguousarray(data.probabilities), np.ascontiguousarray(below)
+
+
+def _checked_pairs(pair_probabilities: Any, data: RankingData) -> Floats:
+    """Return probabilities of pairs as numbers; raise an error if they do not fit the rows."""
+    values = np.ascontiguousarray(pair_probabilities, dtype=np.float64)
+    expected = int((np.diff(data.offsets) ** 2).sum())
+    if values.shape != (expected,):
+        problem = f"must have {expected:,} numbers, one per pair of rows of a query, not the shape {values.shape}"
+        raise UsageError(problem, parameter="pair_probabilities", kind="wrong-shape")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise UsageError("must be from 0 to 1", parameter="pair_probabilities", kind="not-probabilities")
+    if not np.array_equal(data.order, np.arange(len(data.order))):
+        problem = "need rows whose queries are adjacent"
+        raise UsageError(problem, parameter="pair_probabilities", kind="unsorted-queries", fix="sort the rows by query")
+    return values
 
 
 def query_chunks(offsets: Integers, truncation: int, n: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,6 +19,7 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.pair_probabilities import PairProbabilities
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankWarning, DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.evaluation.measures import MAX_GRADE
@@ -373,6 +374,7 @@ class Instances:
         lists: (n,) number of the list of each row: its query, or one of several lists of its query.
         weight: (n,) or None.
         counts: numbers of documents that were joined and left out.
+        pairs: joint posterior whose probabilities of pairs are the targets of `LambdaMART`, or None.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=20, documents=8, labels=3, random_state=1)
@@ -388,6 +390,7 @@ class Instances:
     lists: Integers
     weight: Floats | None
     counts: InstanceCounts
+    pairs: PairProbabilities | None = None
 
     def __len__(self) -> int:
         return len(self.lists)
@@ -399,7 +402,12 @@ class Instances:
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of a ranker's `fit`: `ranker.fit(**instances.arguments)`."""
-        return {"X": self.features, "y": self.y, "query": self.lists, "sample_weight": self.weight}
+        arguments = {"X": self.features, "y": self.y, "query": self.lists, "sample_weight": self.weight}
+        if self.pairs is None:
+            return arguments
+        items = self.pairs.positions(self.features.query, self.features.document)
+        offsets = np.concatenate([[0], np.flatnonzero(np.diff(self.lists)) + 1, [len(self.lists)]])
+        return {**arguments, "pair_probabilities": self.pairs.of_queries(items, offsets)}
 
     @property
     def eval_set(self) -> tuple[Features, Floats, Integers]:
@@ -419,7 +427,7 @@ class Instances:
 
     def _take(self, rows: Integers) -> Instances:
         weight = None if self.weight is None else self.weight[rows]
-        return Instances(self.features.take(rows), self.y[rows], self.lists[rows], weight, self.counts)
+        return replace(self, features=self.features.take(rows), y=self.y[rows], lists=self.lists[rows], weight=weight)
 
     @classmethod
     def from_judgments(
@@ -500,6 +508,30 @@ class Instances:
         weight = table.certainty() if isinstance(weights, str) and weights == "certainty" else weights
         weight = checked_weights(weight, len(row))  # here, while rows are those of the labels
         return _join(known, row, table.target(target), np.zeros(len(row), np.int64), weight, counts)
+
+    @classmethod
+    def from_posterior(cls, model: Aggregator, features: Any, *, missing: str = "warn") -> Instances:
+        """Return one training instance per document, with the probabilities of pairs by a model's joint posterior.
+
+        Gains come from the probabilities of grades, or, if the model was fitted to preferences alone, from relevance,
+        counted from the lowest one. The instances train `LambdaMART`.
+
+        Args:
+            model: fitted model whose relevance is on a line, such as `GDA` with preferences.
+            features: `Features`, a path or a DataFrame.
+            missing: as in :meth:`from_labels`.
+
+        >>> import crowdrank
+        >>> world = crowdrank.simulate(queries=20, documents=8, random_state=1)
+        >>> rows = Instances.from_posterior(crowdrank.GDA().fit(world.judgments), world.features)
+        >>> crowdrank.LambdaMART(n_estimators=10).fit(**rows.arguments).n_features_in_
+        20
+
+        """
+        pairs, labels = PairProbabilities.from_model(model), read_labels(model)
+        if labels.probabilities is None:
+            labels = replace(labels, relevance=labels.relevance - labels.relevance.min())
+        return replace(cls.from_labels(labels, features, missing=missing), pairs=pairs)
 
 
 def _first_labels(table: Judgments, k: int | None, random_state: int | None) -> tuple[Integers, Integers, Integers]:
