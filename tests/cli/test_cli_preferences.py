@@ -81,14 +81,41 @@ def test_the_report_has_columns_of_preferences(run: Run, tmp_path: Path) -> None
     assert {"sharpness", "position_bias", "ties"} <= set(rows[0])
 
 
+def test_preferences_are_used_with_other_options(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "features.csv").write_text(
+        "query,document,bm25\n" + "".join(f"q{q},{d},{9 - 3 * i}\n" for q in range(4) for i, d in enumerate("abce"))
+    )
+    words = ("aggregate", "labels.csv", "--preferences", "p.csv", "-o", "c.csv")
+    for more in (("--checkpoint", "k"), ("--features", "features.csv"), ("--expert", "gold.csv")):
+        done = run(*words, *more)
+        assert done.returncode == 0, done.stderr
+    expert = run("aggregate", "--preferences", "p.csv", "-o", "c.csv", "--expert", "gold.csv", "--json")
+    assert json.loads(expert.stdout)["gold_unjudged"] == 0
+    assert pd.read_csv(tmp_path / "c.csv")["expert_graded"].sum() == 1
+    assert run("assessors", "--preferences", "p.csv", "--expert", "gold.csv").returncode == 0
+
+
+def test_a_saved_model_is_updated_with_preferences(run: Run, tmp_path: Path) -> None:
+    saved = run("aggregate", "labels.csv", "--preferences", "p.csv", "--save", "m")
+    assert saved.returncode == 0, saved.stderr
+    (tmp_path / "new.csv").write_text("query,left,right,judge,preference\nq0,a,c,x,left\nq0,a,b,x,tie\n")
+    done = run("aggregate", "--update", "m", "--preferences", "new.csv", "-o", "c.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    counts = summary["preferences"]
+    assert (counts["used"], counts["added"], counts["replaced"], summary["added"]) == (33, 1, 1, 0)
+    assert GDA.load(tmp_path / "m").preferences_ is not None
+    both = run("aggregate", "new-labels.csv", "--update", "m", "--preferences", "new.csv")
+    assert both.returncode == 2  # there is no such file
+    assert run("aggregate", "--update", "m").returncode == 2
+    assert run("aggregate", "-m", "dawid-skene", "labels.csv", "--save", "d").returncode == 0
+    refused = run("aggregate", "--update", "d", "--preferences", "new.csv")
+    assert "--preferences cannot be used by DawidSkene" in refused.stderr
+
+
 REFUSED = [
-    (("--save", "m"), "--save cannot be used together with preferences"),
-    (("--checkpoint", "k"), "--checkpoint cannot be used together with preferences"),
-    (("--engine", "dask"), "--engine cannot be used together with preferences"),
-    (("--features", "labels.csv"), "--features cannot be used together with preferences"),
     (("-m", "dawid-skene"), "--preferences cannot be used by DawidSkene; use GDA (gda)"),
-    (("--expert", "gold.csv"), "cannot be calibrated together with preferences; add --no-calibrate"),
-    (("--update", "m"), "--preferences cannot be used when a saved model is updated"),
+    (("-s", "estimation=joint"), "--preferences cannot be used by the joint estimation"),
 ]
 
 

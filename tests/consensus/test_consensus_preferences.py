@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from scipy.special import expit
 
 from crowdrank import GDA, DawidSkene, LocalEngine, assess, read_judgments, read_preferences
 from crowdrank.consensus import gda, preference_assessors, preference_posterior
-from crowdrank.consensus.calibration import calibrate_model
 from crowdrank.consensus.latent import standard_nodes
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.joined import ItemPreferences, join, no_judgments
@@ -336,39 +334,19 @@ def test_the_posterior_is_that_of_the_fit(both: GDA) -> None:
 # What is refused.
 
 
-def test_what_does_not_work_with_preferences_is_refused(world: World, both: GDA, tmp_path: Path) -> None:
-    features = pd.DataFrame({"query": ["q0"], "document": ["d0"], "bm25": [1.0]})
-    given: dict[str, Any] = {
-        "features": features,
-        "init": GDA(n_iter=1).fit(world.judgments),
-        "engine": SimpleNamespace(is_cluster=True),
-        "checkpoint": tmp_path / "state",
-        "output": tmp_path / "out",
-    }
-    for name, value in given.items():
+def test_models_that_cannot_use_preferences_refuse_them(world: World, tmp_path: Path) -> None:
+    for model in (DawidSkene(), GDA(estimation="joint")):
         with pytest.raises(UsageError) as error:
-            GDA().fit(world.judgments, preferences=world.preferences, **{name: value})
-        assert (error.value.parameter, error.value.kind) == (name, "with-preferences")
-    for model in (DawidSkene(), GDA(estimation="joint"), GDA(families="found")):
-        with pytest.raises(UsageError) as other:
             model.fit(world.judgments, preferences=world.preferences)
-        assert (other.value.parameter, other.value.kind) == ("preferences", "no-preferences")
-    gold = pd.DataFrame({"query": ["q0"], "document": ["d0"], "grade": [1]})
-    with pytest.raises(UsageError) as alone:
-        GDA().fit(None, gold, preferences=world.preferences)
-    assert alone.value.parameter == "gold"
-    with_gold = GDA(n_iter=2, tol=1.0).fit(world.judgments, gold, preferences=world.preferences)
-    uses = (
-        lambda: both.save(tmp_path / "model"),
-        lambda: both.add(world.judgments[:3]),
-        lambda: both.infer(world.judgments[:3]),
-        lambda: calibrate_model(with_gold),
-    )
-    for use in uses:
+        assert (error.value.parameter, error.value.kind) == ("preferences", "no-preferences")
+    plain = DawidSkene().fit(world.judgments)
+    for use in (plain.add, plain.infer):
         with pytest.raises(UsageError) as refused:
-            use()
-        assert refused.value.kind == "with-preferences"
-    assert not (tmp_path / "model").exists()
+            use(preferences=world.preferences)
+        assert refused.value.kind == "no-preferences"
+    with pytest.raises(UsageError) as output:
+        GDA().fit(world.judgments, preferences=world.preferences, output=tmp_path / "out")
+    assert output.value.parameter == "output"
 
 
 def test_preferences_alone_have_no_grades(world: World) -> None:

@@ -159,7 +159,6 @@ def aggregate(
     computation.set_arrow_threads()
     if updating.update is not None:
         fixed = {**typed_options, "expert": expert, "checkpoint": computation.checkpoint, "work": computation.work}
-        fixed |= {"preferences": preferences or None}
         fixed |= {"features": prior.features or None, "signal": prior.signal}
         _check_update_options(inputs, fixed)
         outputs = outputs if outputs.save is not None else replace(outputs, save=updating.update)
@@ -176,20 +175,7 @@ def aggregate(
             fix = Fix("name the model with {}", "update")
             raise UsageError("is for the update of a saved model", parameter="iterations", fix=fix)
         model = model_options.build()
-        o.require_preference_options(
-            judgments,
-            preferences,
-            model,
-            checkpoint=computation.checkpoint,
-            save=outputs.save,
-            features=prior.features or None,
-            signal=prior.signal,
-            engine=None if computation.engine == "local" else computation.engine,
-            on_disk=inputs.on_disk,
-        )
-        if preferences and expert is not None and calibrate:
-            problem = "Grade probabilities cannot be calibrated together with preferences"
-            raise UsageError(problem, kind="with-preferences", fix="add --no-calibrate")
+        o.require_preference_options(judgments, preferences, model, on_disk=inputs.on_disk)
         report = _fit_model(model, inputs, prior, outputs, computation)
         summary = {**_summary(model_options.method, model, report, outputs), **_calibrate(model, calibrate)}
         (replace(outputs, output=None) if inputs.on_disk else outputs).write(model, csv_safe=csv_safe)
@@ -250,19 +236,30 @@ def _update_model(
 
     assert updating.update is not None
     model: Aggregator = Aggregator.load(updating.update)
+    o.require_preference_options(inputs.files, inputs.preferences, model)
     n_before = len(model.judgments_)
     _check_file_options(inputs, outputs)
-    scale = scale_options(model.judgments_)
+    scale = scale_options(model.judgments_) if n_before else {}
     unset = {name: value for name, value in scale.items() if getattr(inputs.reading, name) is None}
-    table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset))
+    table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset)) if inputs.files else None
+    n_compared, new = 0 if model.preferences_ is None else len(model.preferences_), None
+    if inputs.preferences:
+        new = o.read_preference_files(inputs.preferences, inputs.preference_reading, inputs.reading)
     n_iter = ITERATIONS_AFTER_ADD if updating.iterations is None else updating.iterations
     with computation.open() as engine:
-        model.add(table, n_iter=n_iter, engine=engine, progress=True)
+        model.add(table, preferences=new, n_iter=n_iter, engine=engine, progress=True)
     if is_qrels(outputs.output):
         check_qrels(model.judgments_)
     method = next(name for name, path in METHODS.items() if path.endswith(f".{type(model).__name__}"))
-    added = len(model.judgments_) - n_before
-    return model, {**_summary(method, model, table.report, outputs), "added": added, "replaced": len(table) - added}
+    added, replaced = len(model.judgments_) - n_before, 0
+    if table is not None:
+        replaced = len(table) - added
+    summary = _summary(method, model, model.judgments_.report if table is None else table.report, outputs)
+    if new is not None:
+        assert model.preferences_ is not None
+        more = len(model.preferences_) - n_compared
+        summary["preferences"] |= {"added": more, "replaced": len(new) - more}
+    return model, {**summary, "added": added, "replaced": replaced}
 
 
 def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOptions) -> None:
@@ -345,7 +342,7 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "unjudgeable_as": model.unjudgeable_as,
         "features_used": list(model.consensus_.features_used),
         "predicted": _n_predicted(model),
-        "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(judgments),
+        "gold_unjudged": _n_unused_gold(model),
         **_family_sizes(model),
         **_model_choice(model),
         **_preference_counts(model),
@@ -358,12 +355,23 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
 
 def _calibrate(model: Aggregator, wanted: bool) -> dict[str, Any]:
     """Calibrate the grade probabilities if there are expert grades; return the summary of the calibration."""
-    if model.gold_ is None or not wanted:
+    if model.gold_ is None or not wanted or not len(model.judgments_):  # preferences alone
         return {}
     from crowdrank.consensus.calibration import calibrate_model
 
     calibration = calibrate_model(model)
     return {"calibration": {**calibration.to_dict(), "text": str(calibration)}}
+
+
+def _n_unused_gold(model: Aggregator) -> int:
+    """Return the number of expert grades of documents without judgments and preferences."""
+    if model.gold_ is None:
+        return 0
+    from crowdrank.judgments.columns import EXPERT_GRADED
+
+    if model.preferences_ is None:
+        return model.gold_.n_unjudged(model.judgments_)
+    return len(model.gold_) - int(model.consensus_.numbers(EXPERT_GRADED).sum())
 
 
 def _n_predicted(model: Aggregator) -> int:
@@ -418,6 +426,11 @@ def _family_sizes(model: Aggregator) -> dict[str, Any]:
     return sizes | ({"n_eff": model.n_eff_} if model.judgments_.families is not None else {})
 
 
+def _added_text(counts: dict[str, Any], noun: str) -> str:
+    replaced = f", {counts['replaced']:,} replaced" if counts["replaced"] else ""
+    return f"{counted(counts['added'], noun)} added{replaced}"
+
+
 def _summary_sentence(
     summary: dict[str, Any], judgments: Judgments | ShardedJudgments, preferences: Preferences | None
 ) -> str:
@@ -429,9 +442,9 @@ def _summary_sentence(
         parts += [f"{counted(n, 'preference')} skipped ({reason})" for reason, n in counts["skipped"].items()]
         nouns = {"repeats": "repeated preference", "excluded": "excluded preference", "contradictions": "contradiction"}
         parts += [counted(counts[name], noun) for name, noun in nouns.items() if counts[name]]
+        parts += [_added_text(counts, "preference")] if "added" in counts else []
     if "added" in summary:
-        replaced = f", {summary['replaced']:,} replaced" if summary["replaced"] else ""
-        parts.append(f"{counted(summary['added'], 'judgment')} added{replaced}")
+        parts.append(_added_text(summary, "judgment"))
     parts += [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
     if summary["repeats"]:
         parts.append(counted(summary["repeats"], "repeated judgment"))

@@ -59,8 +59,7 @@ def assessors(
     from crowdrank.readers.write import check_outputs
 
     estimator = model.build()
-    cluster = None if computation.engine == "local" else computation.engine
-    o.require_preference_options(judgments, preferences, estimator, engine=cluster)
+    o.require_preference_options(judgments, preferences, estimator)
     read_files = o.input_files(judgments or [], reading, expert, *(preferences or []))
     check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, read_files)
     computation.set_arrow_threads()
@@ -68,9 +67,10 @@ def assessors(
     if preferences:
         compared = o.read_preference_files(preferences, preference_reading, reading)
     if not judgments:
-        o.require_preference_options(None, preferences, estimator, expert=expert, pairs=pairs, gaussians=gaussians)
+        o.require_preference_options(None, preferences, estimator, pairs=pairs, gaussians=gaussians)
+        grades = o.read_maybe_gold_file(expert, gold_reading, None)
         with computation.open() as engine:
-            estimator.fit(None, preferences=compared, engine=engine, progress=True)
+            estimator.fit(None, grades, preferences=compared, engine=engine, progress=True)
         _report_preferences(add_preference_columns(None, estimator.consensus_), model.method, output, csv_safe, json)
         return
     table = o.read_judgment_files(judgments, reading)

@@ -52,6 +52,7 @@ from crowdrank.consensus.result import (
 from crowdrank.engine.passes import Passes
 from crowdrank.engine.shards import items_of, split_into_shards
 from crowdrank.errors import DataWarning
+from crowdrank.judgments.columns import PREFERENCES, SCALE_COLUMN
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.joined import JoinedJudgments
 from crowdrank.judgments.scale import Scale
@@ -156,10 +157,7 @@ class ConsensusBuilder:
         sink = partial(estimate_columns, self.model.grade_by)
         documents = document_table(judgments, passes.finish(self.theta, sink, judgments.n_items), _codes(self.gold))
         if isinstance(judgments, JoinedJudgments):
-            documents = documents.append_column("preferences", from_numpy(judgments.preferences_per_item()))
-            if not len(judgments):  # there is no grade without grades
-                names = {"grade", *judgments.scale.share_names}
-                documents = documents.select([name for name in documents.column_names if name not in names])
+            documents = self._add_preferences(documents, judgments.preferences_per_item())
         counts = count_codes(judgments.assessor, judgments.n_assessors)
         agreements = None if self.gold is None else count_agreements(judgments, self.gold)
         return Consensus(
@@ -171,6 +169,15 @@ class ConsensusBuilder:
             judgments.backend,
             self.features_used,
         )
+
+    def _add_preferences(self, documents: pa.Table, counts: NDArray[np.int64]) -> pa.Table:
+        """Return the table of documents with their number of preferences, and without grades if nobody gave any."""
+        documents = documents.append_column(PREFERENCES, from_numpy(counts))
+        if len(self.judgments):
+            return documents
+        scale = self.judgments.main_scale
+        names = {"grade", *scale.share_names, SCALE_COLUMN}
+        return documents.select([name for name in documents.column_names if name not in names])
 
     @property
     def features_used(self) -> tuple[str, ...]:
@@ -189,7 +196,10 @@ class ConsensusBuilder:
         (shard,) = split_into_shards(items, locality=self.model.locality, scores=(unlabeled.score,))
         model = cast("FeatureAggregator", self.model)  # no other model has scores
         rows = estimate_columns(model.grade_by, 0, model._predict(shard, self.theta))
-        return document_table(items, rows, None if self.gold is None else np.full(items.n_items, -1, np.int8))
+        table = document_table(items, rows, None if self.gold is None else np.full(items.n_items, -1, np.int8))
+        if isinstance(self.judgments, JoinedJudgments):
+            return self._add_preferences(table, np.zeros(items.n_items, np.int64))
+        return table
 
     def assessor_table(self, n_judgments: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
         """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""

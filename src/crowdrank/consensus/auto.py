@@ -27,6 +27,7 @@ from crowdrank.engine.passes import Engine
 from crowdrank.errors import Fix, InputError, UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 
@@ -481,7 +482,7 @@ class Auto(Aggregator):
         self._set_estimators(ranking, grades, judgments)
         return self
 
-    def _infer(self, judgments: Judgments) -> Consensus:
+    def _infer(self, judgments: Judgments, preferences: Preferences | None = None) -> Consensus:
         ranking, grades = self.ranking_estimator_._infer(judgments), self.grade_estimator_._infer(judgments)
         return join_consensus(ranking, grades, judgments)
 

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.consensus.fit_data import refuse_preferences
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus, grade_codes, grade_column
 from crowdrank.errors import UsageError
@@ -376,9 +375,9 @@ def calibrate_model(model: Aggregator) -> Calibration:
         raise UsageError("Calibration needs a model that was fitted with expert grades", parameter="gold")
     if isinstance(model.consensus_, StoredConsensus):
         return Calibration("on-disk", len(gold) - gold.n_unjudged(model.judgments_))
-    refuse_preferences(model, "calibrated")
+    model.consensus_.require_grades()
     estimator = model.grade_estimator_ if isinstance(model, Auto) else model.assessor_estimator_
-    prepared = estimator._prepare(estimator.judgments_)
+    prepared = estimator._prepare_with(estimator.judgments_, estimator.preferences_)
     blind = copy.copy(estimator)
     blind.gold_ = None
     estimator.consensus_, calibration = calibrate(
@@ -386,7 +385,7 @@ def calibrate_model(model: Aggregator) -> Calibration:
         gold.for_items(prepared),
         prepared.item_query,
         grade_by=estimator.grade_by,
-        without_gold=blind.infer(estimator.judgments_),
+        without_gold=blind.infer(estimator.judgments_, preferences=estimator.preferences_),
     )
     if isinstance(model, Auto):
         model._set_estimators(model.ranking_estimator_, estimator, model.judgments_)

@@ -57,7 +57,7 @@ class FamilyAggregator(EMAggregator):
         If it is `found`, the judgments get these families in place of their own.
         """
         self.found_families_ = None
-        if self.families not in ("auto", "found"):
+        if self.families not in ("auto", "found") or not len(table):  # preferences alone
             return table, []
         from crowdrank.consensus.find_families import find_families
 
@@ -89,9 +89,9 @@ class FamilyAggregator(EMAggregator):
         return prepared
 
     def _join(self, prepared: Judgments, preferences: Preferences) -> JoinedJudgments:
-        """Return prepared judgments joined with preferences, without families if the parameter `families` says so."""
+        """Return prepared judgments joined with preferences, whose own families count if `families` uses a column."""
         without = replace(preferences, families=None, assessor_family=None)
-        return super()._join(prepared, without if self.families == "none" else preferences)
+        return super()._join(prepared, without if self.families in ("none", "found") else preferences)
 
     def _weights(self, judgments: Shard | Judgments, estimated_correlations: Floats | None) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1: no two assessors have correlated errors."""

@@ -24,7 +24,7 @@ import numpy as np
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
 from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.latent import softmax
-from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
+from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, count_answers, iterate
 from crowdrank.consensus.saved_models import FitState
 from crowdrank.engine.passes import LocalEngine, Passes, single_blas_thread
 from crowdrank.engine.shards import MAX_SCORE, ItemScores, Shard, items_of
@@ -94,11 +94,12 @@ class FeatureAggregator(EMAggregator):
         from crowdrank.consensus.answer_features import answer_features_error, find_answer_features
         from crowdrank.consensus.feature_scores import usable_features, useless_features_warning
 
-        prepared = self._prepare(table)
+        prepared = self._prepare_with(table, options.preferences)
         usable, found = usable_features(features, prepared)
         if usable is None:
             return FitStart(start, None, found)
-        leaks = find_answer_features(usable, table.sample() if isinstance(table, ShardedJudgments) else table)
+        sample = table.sample() if isinstance(table, ShardedJudgments) else table
+        leaks = find_answer_features(usable, sample) if len(sample) else []  # preferences alone
         if leaks:
             raise answer_features_error(leaks)
         gold_codes = self._match_gold(gold, prepared)
@@ -108,7 +109,7 @@ class FeatureAggregator(EMAggregator):
             for number in range(self.feature_iterations):
                 passes = engine.open(self, prepared, gold_codes, item_scores)
                 state = FitState(theta, passes.accumulate(theta), [])
-                iterate(self, passes, state, self.n_iter, len(prepared))
+                iterate(self, passes, state, self.n_iter, count_answers(table, options.preferences))
                 if item_scores is not None:
                     passes = engine.open(self, prepared, gold_codes)
                 estimates = label_estimates(passes, state.theta)
@@ -161,6 +162,8 @@ def _relevance_rows(shard_index: int, rows: Arrays) -> Arrays:
 def items_informing_prior(shard: Shard, weight: Floats | None) -> Booleans:
     """Return whether each item is used to learn the prior, (n_items,): it has a score and about two independent labels.
 
+    A preference counts as a label of both documents.
+
     Items with one label identify only the product of the assessor's slope and rho. With them, the likelihood of a crowd
     without overlap would increase up to the maximum of rho.
 
@@ -172,6 +175,8 @@ def items_informing_prior(shard: Shard, weight: Floats | None) -> Booleans:
     assert shard.score is not None
     item = items_of(shard.offsets)
     labels = np.bincount(item, weight, minlength=shard.n_items)
+    if shard.preferences is not None:
+        labels = labels + shard.preferences.per_item(shard.n_items)
     informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABEL_WEIGHT)
     return informs
 

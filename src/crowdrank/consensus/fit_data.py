@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from crowdrank.consensus import crowdkit
 from crowdrank.errors import Fix, InputError, UsageError, parameter_prefix, shown
 from crowdrank.judgments.gold import Gold, ItemGold, ShardGold
-from crowdrank.judgments.joined import no_judgments
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.table import Judgments
@@ -32,35 +30,13 @@ def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
     return read_judgments(judgments, **({} if known is None else scale_options(known)))
 
 
-def as_preferences(preferences: Any, judgments: Any, unavailable: Mapping[str, Any]) -> tuple[Preferences, Any]:
-    """Return preferences from any form, and the judgments; a table without judgments if these are None.
-
-    Args:
-        preferences: `Preferences`, a path or a DataFrame.
-        judgments: judgments in any form, or None.
-        unavailable: values of parameters that cannot be used with preferences, by name.
-
-    Raises:
-        UsageError: such a parameter is given, or the judgments are on disk.
-
-    """
-    for name, value in unavailable.items():
-        if value is not None:
-            problem = "cannot be used together with preferences"
-            raise UsageError(problem, parameter=name, kind="with-preferences", fix="leave it out")
+def as_preferences(preferences: Any, judgments: Any) -> Preferences:
+    """Return preferences from `Preferences`, a path or a DataFrame; raise UsageError if the judgments are on disk."""
     if isinstance(judgments, ShardedJudgments):
         problem = "cannot be used with judgments on disk"
         fix = "read the judgments with read_judgments"
         raise UsageError(problem, parameter="preferences", kind="with-preferences", fix=fix)
-    table = preferences if isinstance(preferences, Preferences) else read_preferences(preferences)
-    return table, no_judgments(table.backend) if judgments is None else judgments
-
-
-def refuse_preferences(model: Any, use: str) -> None:
-    """Raise UsageError if a model was fitted to preferences; `use` says what is not possible, such as `saved`."""
-    if model.preferences_ is not None:
-        problem = f"A model that was fitted to preferences cannot be {use}"
-        raise UsageError(problem, kind="with-preferences", fix="fit it without preferences")
+    return preferences if isinstance(preferences, Preferences) else read_preferences(preferences)
 
 
 def scale_options(known: Judgments) -> dict[str, Any]:
@@ -81,7 +57,8 @@ def as_gold(gold: Any, judgments: Judgments, gold_map: GradeMapLike | None = Non
         return None
     if hasattr(gold, "index") and hasattr(gold, "to_frame"):
         gold = crowdkit.read_true_labels(gold, judgments)
-    known = gold if isinstance(gold, Gold) else read_gold(gold, scale=judgments.main_scale)
+    scale = judgments.main_scale if len(judgments) else None
+    known = gold if isinstance(gold, Gold) else read_gold(gold, scale=scale)
     if gold_map is None:
         return known
     with parameter_prefix("gold_"):

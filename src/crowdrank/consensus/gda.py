@@ -42,7 +42,14 @@ from crowdrank.consensus.latent import (
     states_prior,
 )
 from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, ThetaArray
-from crowdrank.consensus.preference_assessors import initial_assessors, preference_columns, update_assessors
+from crowdrank.consensus.preference_assessors import (
+    MAX_LOG,
+    MIN_SD,
+    continued_assessors,
+    initial_assessors,
+    preference_columns,
+    update_assessors,
+)
 from crowdrank.consensus.preference_posterior import count_preferences, joint_posterior
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
@@ -51,6 +58,8 @@ from crowdrank.engine.shards import Shard
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.joined import JoinedJudgments
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
 
 UNJUDGEABLE_SHARE = 0.05
@@ -117,8 +126,12 @@ class GDA(FamilyAggregator, FeatureAggregator):
         "typical": ThetaArray(bounds=PROBABILITY_RANGE),
         "unjudgeable_counts": ThetaArray(bounds=(0.0, MAX_SAVED_FLOAT)),
         "feature_weight": ThetaArray(bounds=PROBABILITY_RANGE),
+        "preference_params": ThetaArray(by_assessor=True, bounds=(-MAX_LOG, MAX_LOG)),
+        "preference_mean": ThetaArray(bounds=(-MAX_LOG, MAX_LOG)),
+        "preference_sd": ThetaArray(bounds=(MIN_SD, MAX_SAVED_FLOAT)),
+        "preference_active": ThetaArray(bounds=PROBABILITY_RANGE),
     }
-    carries: ClassVar[tuple[str, ...]] = ()
+    carries: ClassVar[tuple[str, ...]] = ("mode",)
     _parameter_constraints: ClassVar[Constraints] = {
         "estimation": [OneOf("marginal", "joint")],
         "ordinal": [Flag()],
@@ -165,9 +178,6 @@ class GDA(FamilyAggregator, FeatureAggregator):
         if self.estimation == "joint":
             problem, fix = "cannot be used by the joint estimation", Fix("use {}", "estimation", "marginal")
             raise UsageError(problem, parameter="preferences", kind="no-preferences", fix=fix)
-        if self.families in ("auto", "found"):
-            problem, fix = "cannot be used if families are found in the answers", Fix("use {}", "families", "column")
-            raise UsageError(problem, parameter="preferences", kind="no-preferences", fix=fix)
 
     def _difficulties(self) -> Floats:
         return DIFFICULTIES if self.difficulty else np.ones(1)
@@ -175,17 +185,27 @@ class GDA(FamilyAggregator, FeatureAggregator):
     def _curves(self, theta: Arrays) -> GaussianCurves:
         return GaussianCurves(self._difficulties(), self.tied_variance, theta["nodes"])
 
-    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(
+        self, init: EMAggregator, table: Judgments, gold: Gold | None, preferences: Preferences | None = None
+    ) -> Arrays | None:
         """Return the parameters of a fitted model, or None if its grades or the kind of its parameters differ."""
         if isinstance(init, GDA) and init._kind != self._kind:
             return None
-        theta = super()._start_from(init, table, gold)
+        theta = super()._start_from(init, table, gold, preferences)
         if theta is not None and self.ordinal:
             curves, scale_of = theta["curves"], theta["scale_of"]
             n_ordered = self._n_grades(theta["missing"])[scale_of]
             step, covariance = np.zeros(curves.shape), theta["covariance"][scale_of]
             theta["curves"] = self._curves(theta).in_grade_order(curves, step, covariance, n_ordered)
         return theta
+
+    def _start_preferences(self, theta: Arrays, prepared: Judgments) -> Arrays:
+        """Return the parameters with those of preferences, if the prepared judgments have any, and else without."""
+        without = {name: array for name, array in theta.items() if not name.startswith("preference_")}
+        if not isinstance(prepared, JoinedJudgments):
+            return without
+        pairs = prepared.preferences
+        return without | continued_assessors(theta, pairs.answer_counts(prepared.n_assessors), pairs.has_positions)
 
     @property
     def _kind(self) -> tuple[bool, ...]:
@@ -237,8 +257,9 @@ class GDA(FamilyAggregator, FeatureAggregator):
         factor = np.tile(joint.messages, len(self._difficulties()))
         if self._models_unjudgeable:
             factor = np.pad(factor, ((0, 0), (0, 1)))
-        prior = np.log(np.maximum(theta["shares"], 1e-300)) + factor
         shares = theta["shares"]
+        own = np.log(np.maximum(shares, 1e-300)) if shard.score is None else self._item_priors(shard, theta)
+        prior = own + factor
         new, statistics = expectation_step(
             shard, theta["likelihood"], self._gold(theta), prior, local.get("weight"), shares
         )
@@ -504,6 +525,8 @@ class GDA(FamilyAggregator, FeatureAggregator):
         """Return rows of theta[name] for new assessors, at the prior mean."""
         if name == "scale_of":
             return scale_of
+        if name == "preference_params":
+            return np.tile(theta["preference_mean"], (len(scale_of), 1))
         params = theta["mean"][scale_of]
         if name == "curves":
             return params

@@ -57,6 +57,7 @@ from crowdrank.engine.passes import Passes
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
 
 LOG_EPS_SD = 0.4
@@ -509,7 +510,9 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         mean = prior_mean(n_grades, theta["params"].shape[1] // 3)
         return {"n_grades": n_grades, "params": mean, "recent": empty_step_history(mean)}[name]
 
-    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(
+        self, init: EMAggregator, table: Judgments, gold: Gold | None, preferences: Preferences | None = None
+    ) -> Arrays | None:
         """Return the parameters of a fitted model to start from, or None if they do not fit these judgments."""
-        theta = super()._start_from(init, table, gold)
+        theta = super()._start_from(init, table, gold, preferences)
         return None if theta is None else {**theta, "learn_unit": np.zeros(1)}

@@ -121,7 +121,7 @@ def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
         posterior = normal_posterior(documents["relevance"].to_numpy(), documents["sd"].to_numpy())
         return pa.table({name: documents[name] for name in ("query", "document")} | _node_columns(NODES, posterior))
     table = as_judgments(model.judgments_ if judgments is None else judgments, model.judgments_)
-    prepared, theta, passes = model._open_passes(table)
+    prepared, theta, passes = model._open_passes(table, model.preferences_ if judgments is None else None)
     passes.accumulate(theta)
     posterior = np.concatenate([model._line_posterior(local) for local in passes.local_arrays()])
     return pa.table({**item_ids(prepared), **_node_columns(theta["nodes"], posterior)})
@@ -180,7 +180,7 @@ def grade_gaussians(model: EMAggregator, assessor: Any = None) -> pa.Table:
         problem = f"{type(model).__name__} does not model grades as Gaussians"
         raise UsageError(problem, kind="no-gaussians", fix="use GDA or GDAPairwise (gda, gda-pairwise)")
     row, grade = np.nonzero(~np.isnan(gaussians[0]))
-    prepared = model._prepare(model.judgments_)
+    prepared = model._prepare_with(model.judgments_, model.preferences_)
     labels = [
         model.consensus_.labels if scale == model.consensus_.scale else scale.values if scale.numeric else scale.names
         for scale in prepared.scales

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ from crowdrank.consensus import METHODS, inspection, saved_models
 from crowdrank.consensus.assembly import CONSENSUS_FOLDER, ConsensusBuilder
 from crowdrank.consensus.crowdkit import CrowdKitMethods
 from crowdrank.consensus.data_warnings import hard_labels_used
-from crowdrank.consensus.fit_data import as_gold, as_judgments, as_preferences, match_gold, refuse_preferences
+from crowdrank.consensus.fit_data import as_gold, as_judgments, as_preferences, match_gold
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.inspection import InspectionMethods
 from crowdrank.consensus.latent import first_cuts
@@ -46,13 +46,14 @@ from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard
 from crowdrank.errors import ClusterError, ConvergenceWarning, DataWarning, Fix, InputError, UsageError, find_interrupt
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.joined import JoinedJudgments, join
+from crowdrank.judgments.joined import JoinedJudgments, join, no_judgments
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import GradeMapLike
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.combine import combine
 from crowdrank.readers.features import Features, as_features
+from crowdrank.readers.preference_files import combine_preferences
 
 if TYPE_CHECKING:
     from crowdrank.consensus.feature_scores import FeatureScores
@@ -191,8 +192,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
                 may include documents without judgments, which then get a prediction. Labels that used features must not
                 serve to compare rankers that use the same features.
             preferences: preferences between two documents (`Preferences`, a path or a DataFrame), for :class:`GDA`.
-                With preferences, `judgments` can be None. They are used in memory, and not together with features,
-                init, checkpoint, output or an engine other than `LocalEngine`.
+                With preferences, `judgments` can be None. They are used in memory.
             init: a fitted model of the same class to start from.
             engine: where the passes run; by default on this machine in one thread.
             progress: show a progress bar, or call a function with (iteration, n_iter, objective).
@@ -204,10 +204,8 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         self._check_parameters()
         if preferences is not None:
             self._check_preferences()
-            cluster = engine if engine is not None and engine.is_cluster else None
-            unavailable = {"features": features, "init": init, "engine": cluster, "checkpoint": checkpoint}
-            unavailable |= {"output": output} | ({"gold": gold} if judgments is None else {})
-            preferences, judgments = as_preferences(preferences, judgments, unavailable)
+            preferences = as_preferences(preferences, judgments)
+            judgments = no_judgments(preferences.backend) if judgments is None else judgments
         table: Any = judgments if isinstance(judgments, ShardedJudgments) else as_judgments(judgments)
         if output is not None:
             table = _with_output(table, Path(output))
@@ -228,28 +226,43 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
                 warnings.warn(warning, stacklevel=2)
         return self
 
-    def infer(self, judgments: Any = None) -> Consensus:
-        """Return the consensus of other judgments with the fitted parameters; by default that of the fit."""
+    def infer(self, judgments: Any = None, *, preferences: Any = None) -> Consensus:
+        """Return the consensus of other judgments and preferences with the fitted parameters.
+
+        Args:
+            judgments: as in :meth:`fit`.
+            preferences: as in :meth:`fit`. Without judgments and preferences, the consensus is that of the fit.
+
+        """
         self._require_fitted()
-        return self.consensus_ if judgments is None else self._infer(as_judgments(judgments, self.judgments_))
+        if preferences is None:
+            return self.consensus_ if judgments is None else self._infer(as_judgments(judgments, self.judgments_))
+        self._check_preferences()
+        preferences = as_preferences(preferences, judgments)
+        if judgments is None:
+            judgments = no_judgments(preferences.backend, self.judgments_)
+        return self._infer(as_judgments(judgments, self.judgments_), preferences)
 
     def add(
         self,
-        judgments: Any,
+        judgments: Any = None,
         *,
+        preferences: Any = None,
         n_iter: int | None = ITERATIONS_AFTER_ADD,
         engine: Engine | None = None,
         progress: bool | Report = False,
     ) -> Self:
-        """Add judgments; a new one replaces the previous one of its assessor on the same document.
+        """Add judgments or preferences; a new one replaces the previous one of its assessor on the same documents.
 
         Documents are estimated from all their judgments, starting from the parameters of the assessors, which are
         then updated in a few iterations over all judgments. An update can end far from where a full fit ends. So the
-        model is fitted again from the start if, since the last full fit, the number of judgments has grown by more
-        than 5%, or updates have changed the expected grades of more than 5% of the documents by more than 0.02.
+        model is fitted again from the start if, since the last full fit, the number of judgments and preferences has
+        grown by more than 5%, or updates have changed the expected grades of more than 5% of the documents by more than
+        0.02 (without grades, the relevance).
 
         Args:
             judgments: as in :meth:`fit`.
+            preferences: as in :meth:`fit`.
             n_iter: number of iterations; 0 keeps the parameters of assessors, None iterates until convergence. A full
                 fit always iterates until convergence.
             engine: as in :meth:`fit`.
@@ -258,8 +271,19 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         """
         self._require_fitted()
         check_parameter("n_iter", n_iter, [Number(0, integer=True), None])
-        table = combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
-        return self._add(table, n_iter, FitOptions(engine, progress))
+        if judgments is None and preferences is None:
+            fixes = [Fix("give {}", "judgments"), Fix("give {}", "preferences")]
+            raise UsageError("there is nothing to add", kind="no-input", fix=fixes)
+        table = as_judgments(self.judgments_)
+        if judgments is not None:
+            new = as_judgments(judgments, table if len(table) else None)
+            table = combine(table, new) if len(table) else new
+        if preferences is not None:
+            self._check_preferences()
+            preferences = combine_preferences(self.preferences_, as_preferences(preferences, table))
+        else:
+            preferences = self.preferences_
+        return self._add(table, n_iter, FitOptions(engine, progress, preferences=preferences))
 
     def _check_features(self) -> None:
         """Raise UsageError if the model, with its parameters, cannot use features."""
@@ -279,10 +303,10 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
 
     @abstractmethod
     def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
-        """Update the fitted model; `judgments` are all judgments, old and new."""
+        """Update the fitted model; `judgments`, and the preferences of the options, are all of them, old and new."""
 
     @abstractmethod
-    def _infer(self, judgments: Judgments) -> Consensus:
+    def _infer(self, judgments: Judgments, preferences: Preferences | None = None) -> Consensus:
         """Return the consensus of judgments that the model was not fitted to, with its fitted parameters."""
 
     @abstractmethod
@@ -379,22 +403,24 @@ class EMAggregator(Aggregator):
     # A fit: where it starts.
 
     def _fit(self, judgments: Any, gold: Gold | None, init: Self | None, options: FitOptions) -> Self:
-        theta = None if init is None else self._start_from(init, judgments, gold)
+        theta = None if init is None else self._start_from(init, judgments, gold, options.preferences)
         return self._estimate(judgments, gold, FitStart(theta), options)
 
-    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(
+        self, init: EMAggregator, table: Judgments, gold: Gold | None, preferences: Preferences | None = None
+    ) -> Arrays | None:
         """Return the parameters of a fitted model for these judgments and experts, or None if grades or states differ.
 
         New assessors get the parameters of `_new_assessors`. If the number of expert grades differs, the cut points
         between them start from the shares of these grades.
         """
-        prepared = self._prepare(table)
+        prepared = self._prepare_with(table, preferences)
         same_states = init._models_unjudgeable == self._models_unjudgeable
         if not same_states or init._prepare(init.judgments_).scales != prepared.scales:
             return None
         known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
         theta = dict(init.theta_)
-        for name in self._assessor_arrays():
+        for name in set(self._assessor_arrays()) & set(theta):
             rows = init.theta_[name][np.maximum(known, 0)]
             rows[known < 0] = self._new_assessors(init.theta_, name, prepared.assessor_scale[known < 0])
             theta[name] = rows
@@ -402,6 +428,10 @@ class EMAggregator(Aggregator):
         if "expert_cuts" in theta and n_grades != (0 if init.gold_ is None else len(init.gold_.scale)):
             codes = np.zeros(0, np.int8) if gold is None else gold.code
             theta["expert_cuts"] = first_cuts(np.bincount(codes, minlength=n_grades).astype(np.float64))
+        return self._start_preferences(theta, prepared)
+
+    def _start_preferences(self, theta: Arrays, prepared: Judgments) -> Arrays:
+        """Return the parameters with those of preferences, if the prepared judgments have any, and else without."""
         return theta
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
@@ -426,6 +456,11 @@ class EMAggregator(Aggregator):
         prepared = (used if keeps_scales else used.to_one_scale()).with_unjudgeable(self.unjudgeable_as)
         return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
 
+    def _prepare_with(self, table: Table, preferences: Preferences | None) -> Table:
+        """Return the judgments as the model uses them, joined with preferences if there are any."""
+        prepared: Any = self._prepare(table)
+        return prepared if preferences is None else cast("Table", self._join(prepared, preferences))
+
     def _join(self, prepared: Judgments, preferences: Preferences) -> JoinedJudgments:
         """Return prepared judgments joined with preferences."""
         return join(prepared, preferences)
@@ -444,7 +479,7 @@ class EMAggregator(Aggregator):
         table, early_warnings = self._annotate(judgments, gold)
         start = self._start_fit(table, gold, start, options)
         state, consensus, data_warnings = self._run(table, gold, start, options, n_iter)
-        full_fit = FullFit(len(table))
+        full_fit = FullFit(count_answers(table, options.preferences))
         if start.consensus is not None:
             change = self.full_fit_.change + change_of_grades(start.consensus, consensus)
             if change <= MAX_CHANGE:
@@ -471,9 +506,7 @@ class EMAggregator(Aggregator):
     ) -> tuple[FitState, Consensus, list[DataWarning]]:
         """Return the final state, the consensus and data warnings; the model itself is unchanged."""
         name, n_iter = type(self).__name__, self.n_iter if n_iter is None else n_iter
-        prepared = self._prepare(table)
-        if options.preferences is not None:
-            prepared = self._join(prepared, options.preferences)
+        prepared = self._prepare_with(table, options.preferences)
         n_answers = prepared.n_answers if isinstance(prepared, JoinedJudgments) else len(prepared)
         gold_codes = self._match_gold(gold, prepared)
         item_scores = None if start.scores is None else start.scores.for_items(prepared)
@@ -532,21 +565,17 @@ class EMAggregator(Aggregator):
 
     # After a fit: other judgments, more judgments, storage.
 
-    def _infer(self, judgments: Judgments) -> Consensus:
-        prepared, theta, passes = self._open_passes(judgments)
+    def _infer(self, judgments: Judgments, preferences: Preferences | None = None) -> Consensus:
+        prepared, theta, passes = self._open_passes(judgments, preferences)
         statistics = passes.accumulate(theta)
         assembly = ConsensusBuilder(self, prepared, theta, statistics, scores=self.feature_scores_)
         return assembly.consensus(passes)
 
-    def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
+    def _open_passes(
+        self, table: Judgments, preferences: Preferences | None = None
+    ) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return the prepared judgments, the fitted parameters for their assessors, and passes over their shards."""
-        if self.preferences_ is not None:
-            if table is not self.judgments_:
-                refuse_preferences(self, "used for other judgments")
-            joined = self._join(self._prepare(table), self.preferences_)
-            gold = None if self.gold_ is None else self.gold_.for_items(joined)
-            return joined, self.theta_, LocalEngine().open(self, joined, gold)
-        prepared, theta = self._prepare(table), self._start_from(self, table, self.gold_)
+        prepared, theta = self._prepare_with(table, preferences), self._start_from(self, table, self.gold_, preferences)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
             raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")
@@ -555,21 +584,19 @@ class EMAggregator(Aggregator):
         return prepared, theta, LocalEngine().open(self, prepared, gold, scores)
 
     def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
-        refuse_preferences(self, "updated")
-        start = FitStart(self._start_from(self, judgments, self.gold_), self.feature_scores_)
-        has_grown = len(judgments) > (1 + MAX_GROWTH) * self.full_fit_.n_judgments
+        start = FitStart(self._start_from(self, judgments, self.gold_, options.preferences), self.feature_scores_)
+        has_grown = count_answers(judgments, options.preferences) > (1 + MAX_GROWTH) * self.full_fit_.n_judgments
         if start.theta is None or (has_grown and n_iter != 0):
             return self._estimate(judgments, self.gold_, replace(start, theta=None), options)
         full_fit = self.full_fit_
         if n_iter != 0:
-            start = replace(start, consensus=self._infer(judgments))
+            start = replace(start, consensus=self._infer(judgments, options.preferences))
         self._estimate(judgments, self.gold_, start, options, n_iter)
         if n_iter == 0:
             self.full_fit_ = full_fit
         return self
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
-        refuse_preferences(self, "saved")
         saved_models.write_model(self, folder)
         return saved_models.saved_fields(self)
 
@@ -676,11 +703,20 @@ def convergence_fixes(history: list[float], tol: float) -> list[Fix]:
     return [Fix("raise {}", "n_iter")] * (is_rising and tol > 0) + [Fix("raise {}", "tol")]
 
 
+def count_answers(judgments: Judgments | ShardedJudgments, preferences: Preferences | None) -> int:
+    """Return the number of judgments and preferences together."""
+    return len(judgments) + (0 if preferences is None else len(preferences))
+
+
 def change_of_grades(before: Consensus, after: Consensus) -> float:
-    """Return the 95% quantile over documents of the change of the expected grade, in steps of the scale."""
-    change = sum(
-        code * (after.numbers(name) - before.numbers(name)) for code, name in enumerate(after.true_share_names)
-    )
+    """Return the 95% quantile over documents of the change of the expected grade, in steps of the scale.
+
+    Without grades, it is that of relevance.
+    """
+    values = {"relevance": 1}
+    if "grade" in before.document_table.column_names:
+        values = {name: code for code, name in enumerate(after.true_share_names)}
+    change = sum(value * (after.numbers(name) - before.numbers(name)) for name, value in values.items())
     return float(np.quantile(np.abs(change), 0.95))
 
 

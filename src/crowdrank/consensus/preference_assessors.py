@@ -29,10 +29,14 @@ INITIAL_MEAN: Floats = np.array([np.log(1.5), 0.0, np.log(0.5), np.log(1.5)])
 """Initial prior mean of log sharpness, position bias, log c1 and log(c2 - c1)."""
 INITIAL_SD: Floats = np.array([0.7, 0.5, 0.7, 0.7])
 """Initial prior standard deviation of the same."""
+MAX_LOG, MIN_SD = 100.0, 1e-6
+"""Largest absolute parameter of an assessor, and smallest standard deviation of the prior, in a saved model."""
 MAX_STEP = 1.0
 """Maximum change of a parameter in one iteration."""
 HALVINGS = 5
 """Number of times that a step is halved if it does not raise the objective."""
+PREFERENCE_KINDS = frozenset(("position_bias", "ties"))
+"""Columns of assessors that exist only if positions are known, or if there are ties."""
 SMALLEST = 1e-300
 """Minimum probability of an answer."""
 
@@ -75,6 +79,33 @@ def initial_assessors(statistics: Arrays) -> Arrays:
         "preference_params": np.tile(mean, (len(answers), 1)),
         "preference_mean": mean,
         "preference_sd": INITIAL_SD.copy(),
+        "preference_active": active,
+    }
+
+
+def continued_assessors(theta: Arrays, answers: Floats, has_positions: bool) -> Arrays:
+    """Return the parameters of assessors of a fitted model for a fit of other preferences, by name.
+
+    A kind of answer that occurs for the first time gets initial parameters. A fit without preferences has none, so that
+    all are initial.
+
+    Args:
+        theta: parameters of the fitted model, whose rows are already those of the new assessors.
+        answers: number of answers of each kind in the other preferences, (n_assessors, 5).
+        has_positions: whether their positions are known.
+
+    """
+    first = initial_assessors({"preference_answers": answers, "preference_positions": np.array([float(has_positions)])})
+    if "preference_params" not in theta:
+        return first
+    known, needed = theta["preference_active"], first["preference_active"]
+    active = known | needed
+    active[1] = has_positions
+    is_kept = active & known
+    return {
+        "preference_params": np.where(is_kept, theta["preference_params"], first["preference_params"]),
+        "preference_mean": np.where(is_kept, theta["preference_mean"], first["preference_mean"]),
+        "preference_sd": np.where(is_kept, theta["preference_sd"], first["preference_sd"]),
         "preference_active": active,
     }
 

@@ -246,9 +246,9 @@ def solve(batch: Batch, curves: GridCurves, answered: Answered, start: Floats) -
         step = np.linalg.solve(hessian, padded.reshape(batch.n_queries, batch.size, 1)).ravel()[batch.slot]
         step = np.clip(step, -1.0, 1.0) * (1.0 if number < UNDAMPED_STEPS else 0.5)
         moved = np.clip(mode + step, -MAX_NODE, MAX_NODE)
-        change, mode = np.abs(moved - mode).max(initial=0.0), moved
-        if change < NEWTON_TOLERANCE:
-            break
+        if np.abs(moved - mode).max(initial=0.0) < NEWTON_TOLERANCE:
+            break  # without the last step, so that a pass that starts from this mode ends there
+        mode = moved
     value, slope, curvature = curves.at(mode)
     log_likelihood, _, bend = answered.terms(mode)
     hessian = _hessian(batch, answered, curvature, bend)

@@ -33,6 +33,7 @@ from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
 
 MAX_HALVINGS = 12
@@ -222,9 +223,11 @@ class Rasch(EMAggregator):
         """Return the prior mean."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(
+        self, init: EMAggregator, table: Judgments, gold: Gold | None, preferences: Preferences | None = None
+    ) -> Arrays | None:
         """Return the parameters with new curves, because the other model may have been without difficulties."""
-        theta = super()._start_from(init, table, gold)
+        theta = super()._start_from(init, table, gold, preferences)
         if theta is None:
             return None
         tables = self._with_curves(theta, theta["nodes"], np.ones(len(theta["thresholds"])))

@@ -21,7 +21,8 @@ from crowdrank.consensus.grade_rules import LOSS_TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
 from crowdrank.judgments import frames
-from crowdrank.judgments.columns import EXPERT_GRADED, PRIOR_RELEVANCE, SCALE_COLUMN
+from crowdrank.judgments.columns import EXPERT_GRADED, PREFERENCES, PRIOR_RELEVANCE, SCALE_COLUMN
+from crowdrank.judgments.joined import JoinedJudgments
 from crowdrank.judgments.scale import Scale, add_scale_column
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
@@ -247,6 +248,13 @@ def check_consensus(consensus: Consensus, judgments: Judgments) -> None:
         check_documents(table, consensus.scale, consensus.labels)
     check_assessor_table(consensus.assessor_table)
     known = {**item_ids(judgments), "judgments": pa.array(np.diff(judgments.offsets))}
+    is_joined = isinstance(judgments, JoinedJudgments)
+    if isinstance(judgments, JoinedJudgments):
+        known[PREFERENCES] = pa.array(judgments.preferences_per_item())
+    for table in consensus.document_parts():
+        names = set(table.column_names)
+        require((PREFERENCES in names) == is_joined, "the column preferences is missing, or there are no preferences")
+        require("grade" in names or (is_joined and not len(judgments)), "there are no grades")
     for name, column in known.items():
         same = consensus.document_table[name].combine_chunks().equals(column)
         require(same, f"the column {name} of the documents is not that of the judgments")
@@ -257,23 +265,28 @@ def check_consensus(consensus: Consensus, judgments: Judgments) -> None:
 def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> None:
     """Raise ValueError unless a saved table of documents has the columns and types of :func:`document_table`."""
     names = set(table.column_names)
-    required = {"query", "document", "relevance", "grade", *scale.share_names, "judgments"}
+    has_grades = "grade" in names or PREFERENCES not in names  # preferences alone have none
+    grades = ["grade", *scale.share_names] if has_grades else []
+    required = {"query", "document", "relevance", *grades, "judgments"}
     require(required <= names, f"there is no column {min(required - names, default='')}")
     estimates = [name for name in DOCUMENT_ESTIMATES if name in names]
     true_shares = [name for name in scale.true_share_names if name in names]
-    order = ["query", "document", *estimates, "grade", *scale.share_names, *true_shares, "judgments"]
+    order = ["query", "document", *estimates, *grades, *true_shares, "judgments"]
     order += [EXPERT_GRADED] if EXPERT_GRADED in names else []
     order += [] if scale.numeric else [SCALE_COLUMN]
+    order += [PREFERENCES] if PREFERENCES in names else []
     require(table.column_names == order, "there is an unknown column, or the columns are in another order")
     for name in names:
         require(not table[name].null_count, f"the column {name} has blanks")
     for name in ("query", "document"):
         require(table[name].type in (pa.string(), pa.int64()), f"the column {name} has another type")
     require(len(true_shares) in (0, len(scale)), "columns with the probability of true grades are missing")
-    for name in names & {*DOCUMENT_ESTIMATES, *scale.share_names, *true_shares}:
+    for name in names & {*DOCUMENT_ESTIMATES, *grades[1:], *true_shares}:
         require(table[name].type == pa.float64(), f"the column {name} has another type")
-    for name in names & {"judgments", EXPERT_GRADED}:
+    for name in names & {"judgments", EXPERT_GRADED, PREFERENCES}:
         require(table[name].type == pa.int64(), f"the column {name} has another type")
+    if not has_grades:
+        return
     known = pa.array(labels)
     require(table["grade"].type == known.type, "the column grade has another type")
     require(pc.all(pc.is_in(table["grade"], value_set=known)).as_py() is not False, "a grade is not on the scale")

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,13 @@ from crowdrank._folders import (
 from crowdrank._saved_estimators import arrays_to_table, read_arrays
 from crowdrank._typing import Arrays
 from crowdrank.consensus.fit_data import as_judgments
+from crowdrank.consensus.preference_assessors import PREFERENCE_KINDS
 from crowdrank.consensus.result import Consensus, check_consensus, grade_labels
 from crowdrank.engine.passes import LocalEngine, Passes, ShardModel, select_arrays
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, MAX_SCORE, ItemScores, Shard, Shards, make_shards
 from crowdrank.errors import InputError
 from crowdrank.judgments.gold import Gold, ItemGold
+from crowdrank.judgments.joined import ItemPreferences, JoinedJudgments, no_judgments
 from crowdrank.judgments.scale import GradeMap, Scale
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk import storage
@@ -48,7 +51,10 @@ if TYPE_CHECKING:
 
 
 SCORES_FILE_NAME, PREDICTIONS_FILE_NAME = "scores.parquet", "predictions.parquet"
+JUDGMENTS_FILE_NAME, PREFERENCES_FILE_NAME = "judgments.parquet", "preferences.parquet"
 CHECKPOINT = FolderKind("checkpoint", 1, "checkpoint", "a fit with checkpoint=")
+PAIR_FIELDS = tuple(field.name for field in dataclass_fields(ItemPreferences))
+"""Names of the fields of preferences that a checkpoint depends on."""
 EXAMPLE_ASSESSORS = 509
 """Number of assessors of the example that saved parameters are compared with; no other axis is as long."""
 DISPLAY_PARAMETERS = ("interval", "grade_by")
@@ -73,11 +79,14 @@ def write_model(model: EMAggregator, folder: Path) -> None:
     """Write the parameters, results and data of a fitted model; judgments on disk are refused."""
     import pyarrow.parquet as pq
 
-    judgments = as_judgments(model.judgments_)
+    judgments, preferences = as_judgments(model.judgments_), model.preferences_
     pq.write_table(model.consensus_.document_table, folder / "documents.parquet")
     pq.write_table(model.consensus_.assessor_table, folder / "assessors.parquet")
     pq.write_table(arrays_to_table(model.theta_), folder / "theta.parquet")
-    storage.save(judgments, folder / "judgments.parquet")
+    if len(judgments):
+        storage.save(judgments, folder / "judgments.parquet")
+    if preferences is not None:
+        storage.save_preferences(preferences, folder / PREFERENCES_FILE_NAME)
     if model.feature_scores_ is not None:
         scores = model.feature_scores_
         columns = {"query": scores.query, "document": scores.document, "score": scores.score}
@@ -106,7 +115,13 @@ def read_data(model: EMAggregator, folder: Path, fields: Fields, files: Iterable
     model.history_, model.converged_ = fields.numbers("history"), fields.flag("converged")
     model.n_iter_, full_fit = len(model.history_), Fields(fields.object("full_fit"))
     model.full_fit_ = FullFit(full_fit.integer("n_judgments"), full_fit.number("change"))
-    model.judgments_ = storage.load(folder / "judgments.parquet")
+    model.preferences_ = None
+    if PREFERENCES_FILE_NAME in files:
+        model.preferences_ = storage.load_preferences(folder / PREFERENCES_FILE_NAME)
+    if JUDGMENTS_FILE_NAME in files or model.preferences_ is None:
+        model.judgments_ = storage.load(folder / JUDGMENTS_FILE_NAME)
+    else:
+        model.judgments_ = no_judgments(model.preferences_.backend)
     model.feature_scores_ = None
     if SCORES_FILE_NAME in files:
         names = tuple(fields.sequence("features", is_text, "names"))
@@ -138,11 +153,15 @@ def _read_gold(path: Path, fields: Fields) -> Gold:
 
 def read_results(model: EMAggregator, folder: Path) -> None:
     """Read the parameters and the consensus of a saved model, and check them against its judgments."""
-    prepared = model._prepare(model.judgments_)
+    preferences = model.preferences_
+    prepared = model._prepare_with(model.judgments_, preferences)
     n_expert_grades = 0 if model.gold_ is None else len(model.gold_.scale)
     model.theta_ = read_arrays(folder / "theta.parquet")
     has_scores = model.feature_scores_ is not None
-    theta, statistics = make_example_parameters(model, prepared.scales, n_expert_grades, has_scores=has_scores)
+    has_preferences = preferences is not None
+    theta, statistics = make_example_parameters(
+        model, prepared.scales, n_expert_grades, has_scores=has_scores, has_preferences=has_preferences
+    )
     model._check_theta(model.theta_, theta, prepared.n_assessors)
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
     method, labels = type(model).__name__, grade_labels(prepared)
@@ -153,6 +172,7 @@ def read_results(model: EMAggregator, folder: Path) -> None:
     check_consensus(model.consensus_, prepared)
     columns = {*model._assessor_columns(theta, statistics)}
     columns |= set() if model._states(theta) is None else {"informativeness"}
+    columns -= PREFERENCE_KINDS  # they depend on the answers
     missing = columns - set(assessors.column_names)
     require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
 
@@ -173,6 +193,7 @@ def make_example_parameters(
     n_expert_grades: int,
     *,
     has_scores: bool = False,
+    has_preferences: bool = False,
     finished: bool = True,
 ) -> tuple[Arrays, Arrays]:
     """Return parameters and statistics of a model on a few synthetic judgments with these scales.
@@ -196,6 +217,11 @@ def make_example_parameters(
         scales=scales,
         assessor_scale=scale_of,
     )
+    if has_preferences:
+        one = np.ones(1, np.int32)
+        pairs = ItemPreferences(np.zeros(1, np.int64), np.ones(1, np.int64), one, one, np.zeros(1, np.int32), True)
+        fields = {field.name: getattr(judgments, field.name) for field in dataclass_fields(judgments)}
+        judgments = JoinedJudgments(**fields, preferences=pairs)
     gold = ItemGold(np.array([0, n_expert_grades - 1], np.int8), n_expert_grades, None) if n_expert_grades else None
     passes = LocalEngine().open(model, judgments, gold, (np.zeros(2),) if has_scores else None)
     theta = model._maximize(None, passes.accumulate(None))
@@ -332,6 +358,7 @@ class CheckpointedFit:
                 self.judgments.scales,
                 first.n_expert_grades,
                 has_scores=self.scores is not None,
+                has_preferences=first.preferences is not None,
                 finished=False,
             )
             model._check_theta(theta, example, self.judgments.n_assessors)
@@ -365,7 +392,9 @@ class CheckpointedFit:
             "estimated_correlations",
         )
         known = [None] if gold is None else [gold.sets, gold.code]
-        return [*known, *(getattr(judgments, name) for name in names), judgments.shares()]
+        pairs = vars(judgments.preferences) if isinstance(judgments, JoinedJudgments) else {}
+        compared = [np.asarray(pairs[name]) for name in PAIR_FIELDS if pairs]
+        return [*known, *(getattr(judgments, name) for name in names), judgments.shares(), *compared]
 
 
 class _StoredLocals:

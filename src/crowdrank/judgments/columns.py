@@ -92,6 +92,8 @@ SCALE_COLUMN = "scale"
 PRIOR_RELEVANCE = "prior_relevance"
 """Column with the relevance that features alone predict; only a consensus that used features has it."""
 
+PREFERENCES = "preferences"
+"""Column of a consensus and of a table of assessors: number of preferences."""
 EXPERT_GRADED = "expert_graded"
 """Column of a consensus: 1 for documents whose expert grade the fit used, 0 for the others."""
 

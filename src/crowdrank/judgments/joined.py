@@ -62,6 +62,10 @@ class ItemPreferences:
         cells = self.assessor.astype(np.int64) * 5 + self.answer
         return np.bincount(cells, minlength=n_assessors * 5).reshape(-1, 5).astype(np.float64)
 
+    def per_item(self, n_items: int) -> Integers:
+        """Return the number of preferences of each item, (n_items,)."""
+        return np.bincount(np.concatenate([self.left, self.right]), minlength=n_items).astype(np.int64)
+
     def of_items(self, start: int, stop: int) -> ItemPreferences:
         """Return the preferences between the items from `start` to `stop`, which are whole queries."""
         rows = (self.left >= start) & (self.left < stop)
@@ -88,12 +92,11 @@ class JoinedJudgments(Judgments):
 
     def preferences_per_item(self) -> Integers:
         """Return the number of preferences of each item, (n_items,)."""
-        both = np.concatenate([self.preferences.left, self.preferences.right])
-        return np.bincount(both, minlength=self.n_items).astype(np.int64)
+        return self.preferences.per_item(self.n_items)
 
 
-def no_judgments(backend: str) -> Judgments:
-    """Return a table without judgments, for preferences alone."""
+def no_judgments(backend: str, like: Judgments | None = None) -> Judgments:
+    """Return a table without judgments, for preferences alone; with the main scale of other judgments if given."""
     empty, none = pa.array([], pa.string()), np.zeros(0, np.int32)
     return Judgments(
         queries=empty,
@@ -104,7 +107,7 @@ def no_judgments(backend: str) -> Judgments:
         offsets=np.zeros(1, np.int64),
         assessor=none,
         grade=np.zeros(0, np.int8),
-        scales=(Scale.parse("0,1"),),
+        scales=(Scale.parse("0,1") if like is None else like.main_scale,),
         assessor_scale=np.zeros(0, np.int8),
         backend=backend,
     )

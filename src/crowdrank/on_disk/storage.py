@@ -19,6 +19,7 @@ from crowdrank import _folders
 from crowdrank._assessor_kinds import KINDS, UNKNOWN_KIND
 from crowdrank._folders import Fields, is_integer, is_text, require, require_array, require_range
 from crowdrank.judgments.columns import PROBABILITY_COLUMN_PATTERN, PROBABILITY_SUM_TOLERANCE
+from crowdrank.judgments.preferences import MAX_PREFERENCE, Preferences
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
 from crowdrank.readers.files import arrow_file
@@ -41,6 +42,8 @@ FRAME_LIBRARIES = ("pandas", "polars", "pyarrow", "modin", "cudf")
 """Names of the DataFrame libraries that results can be returned in."""
 EXTRA_PREFIX = "extra:"
 """Prefix of the names of extra columns in a saved file."""
+PREFERENCE_CODES = {name: pa.int32() for name in ("query", "left", "right", "assessor")} | {"answer": pa.int8()}
+"""Names and types of the columns of codes of preferences."""
 FORMAT_VERSION = 1
 """Version of the format of a saved file."""
 
@@ -74,6 +77,63 @@ def save(judgments: Judgments, path: str | Path) -> None:
         "backend": judgments.backend,
     }
     pq.write_table(pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(metadata)}), path)
+
+
+def save_preferences(preferences: Preferences, path: str | Path) -> None:
+    """Write preferences to a Parquet file that :func:`load_preferences` reads; short columns are padded with nulls."""
+    import pyarrow.parquet as pq
+
+    columns = {name: pa.array(getattr(preferences, name)) for name in PREFERENCE_CODES}
+    columns |= {name: getattr(preferences, name) for name in ("queries", "documents", "assessors")}
+    if preferences.families is not None:
+        columns |= {"families": preferences.families, "assessor_family": pa.array(preferences.assessor_family)}
+    n_rows = max(map(len, columns.values()))
+    metadata = {
+        "format": FORMAT_VERSION,
+        "has_positions": preferences.has_positions,
+        "backend": preferences.backend,
+        "report": asdict(preferences.report),
+    }
+    table = pa.table({name: pad_with_nulls(column, n_rows) for name, column in columns.items()})
+    pq.write_table(table.replace_schema_metadata({"crowdrank": json.dumps(metadata)}), path)
+
+
+def load_preferences(path: str | Path) -> Preferences:
+    """Read preferences that :func:`save_preferences` wrote."""
+    with _folders.loading(path, "it holds no saved preferences", "name a file that save wrote"):
+        table = _folders.read_parquet(path)
+        columns = {name: table[name].combine_chunks().drop_null() for name in table.column_names}
+        metadata = _metadata(table)
+        codes = {name: _code_column(columns, name, code_type) for name, code_type in PREFERENCE_CODES.items()}
+        families = columns.get("families")
+        preferences = Preferences(
+            **codes,
+            **{name: columns[name] for name in ("queries", "documents", "assessors")},
+            has_positions=metadata.flag("has_positions"),
+            families=families,
+            assessor_family=None if families is None else _code_column(columns, "assessor_family", pa.int32()),
+            report=value_from_json(ReadReport, metadata.object("report"), "the read report"),
+            backend=restore_backend(metadata.text("backend")),
+        )
+        _check_preferences(preferences)
+    return preferences
+
+
+def _check_preferences(preferences: Preferences) -> None:
+    """Raise ValueError unless saved preferences are complete and consistent."""
+    require(len(preferences) > 0, "there are no preferences")
+    tables = {"query": "queries", "left": "documents", "right": "documents", "assessor": "assessors"}
+    for name, table in tables.items():
+        check_ids(table, getattr(preferences, table))
+        require_array(name, getattr(preferences, name), np.int32, (len(preferences),))
+        require_range(name, getattr(preferences, name), 0, len(getattr(preferences, table)) - 1)
+    require((np.diff(preferences.query) >= 0).all(), "the rows are not sorted by query")
+    require((preferences.left != preferences.right).all(), "a document is compared with itself")
+    require_range("answer", preferences.answer, -MAX_PREFERENCE, MAX_PREFERENCE)
+    if preferences.families is not None and preferences.assessor_family is not None:
+        check_ids("families", preferences.families)
+        require_array("assessor_family", preferences.assessor_family, np.int32, (len(preferences.assessors),))
+        require_range("assessor_family", preferences.assessor_family, -1, len(preferences.families) - 1)
 
 
 def header_to_json(table: AssessorTable) -> dict[str, Any]:
@@ -136,10 +196,7 @@ def load(path: str | Path) -> Judgments:
 def _load_unchecked(path: str | Path) -> Judgments:
     with arrow_file(path, text=False) as rewind:
         table = _folders.read_parquet(rewind())
-    require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
-    metadata = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
-    version = metadata.integer("format")
-    require(version == FORMAT_VERSION, f"it is in format {version}, and this version reads format {FORMAT_VERSION}")
+    metadata = _metadata(table)
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     query, document, assessor = (_code_column(columns, name, pa.int32()) for name in ("query", "document", "assessor"))
     first_rows = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(document, prepend=-1))
@@ -166,6 +223,15 @@ def _load_unchecked(path: str | Path) -> Judgments:
         backend=restore_backend(metadata.text("backend")),
         **header_from_json(metadata),
     )
+
+
+def _metadata(table: pa.Table) -> Fields:
+    """Return the metadata of a saved file; raise an error if they are missing or in another format."""
+    require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
+    metadata = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
+    version = metadata.integer("format")
+    require(version == FORMAT_VERSION, f"it is in format {version}, and this version reads format {FORMAT_VERSION}")
+    return metadata
 
 
 def _code_column(columns: dict[str, pa.Array], name: str, code_type: pa.DataType) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,8 +12,8 @@ from crowdrank._typing import Booleans, Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport
-from crowdrank.readers.merge import blank_optional_column, group_rows, item_fields, remove_rows, sum_repeats
+from crowdrank.judgments.table import UNJUDGEABLE, Judgments
+from crowdrank.readers.merge import blank_optional_column, group_rows, item_fields, merge_reports, remove_rows
 
 SAME_SCALE_FIXES = (Fix("read both with the same {}", "grades"), Fix("read both with the same {}", "scales"))
 """Advice for judgments that cannot be combined because their scales differ."""
@@ -53,7 +52,7 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
         assessor_family=assessor_family,
         family_separator=new.family_separator or old.family_separator,
         family_correlations={**old.family_correlations, **new.family_correlations},
-        report=_merge_reports(old.report, new.report, int(is_replaced.sum())),
+        report=merge_reports(old.report, new.report, int(is_replaced.sum())),
         assessor=assessor[order],
         grade=grade[order],
         **item_fields((query, queries), (document, documents), order, offsets, extras),
@@ -66,23 +65,6 @@ def _find_replaced(row_order: Codes, offsets: Integers, assessor_codes: Codes, n
     item = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     pair = item * (int(assessor_codes.max(initial=0)) + 1) + assessor_codes[row_order]
     return ~is_new & np.isin(pair, pair[is_new])
-
-
-def _merge_reports(old: ReadReport, new: ReadReport, n_replaced: int) -> ReadReport:
-    return ReadReport(
-        rows=old.rows + new.rows,
-        skipped=dict(Counter(old.skipped) + Counter(new.skipped)),
-        examples={**new.examples, **old.examples},
-        **{
-            **sum_repeats([old.repeats_by_assessor, new.repeats_by_assessor]),
-            "repeats": old.repeats + new.repeats + n_replaced,
-        },
-        excluded=old.excluded + new.excluded,
-        units={name: unit for name, unit in old.units.items() if new.units.get(name) == unit},
-        guessed=old.guessed and new.guessed,
-        columns=old.columns,
-        notes=tuple(dict.fromkeys((*old.notes, *new.notes))),
-    )
 
 
 def _to_same_scales(old: Judgments, new: Judgments) -> tuple[Judgments, Judgments]:

@@ -14,6 +14,7 @@ An item is a query-document pair.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -669,3 +670,21 @@ def sum_repeats(repeats_by_part: Iterable[Mapping[str, tuple[int, int]]]) -> dic
             n_before, n_equal_before = total.get(assessor, (0, 0))
             total[assessor] = n_before + n, n_equal_before + n_equal
     return {"repeats": sum(n for n, _ in total.values()), "repeats_by_assessor": total}
+
+
+def merge_reports(old: ReadReport, new: ReadReport, n_replaced: int) -> ReadReport:
+    """Return the counts of old and new rows together; rows that new ones replace are repeats."""
+    return ReadReport(
+        rows=old.rows + new.rows,
+        skipped=dict(Counter(old.skipped) + Counter(new.skipped)),
+        examples={**new.examples, **old.examples},
+        **{
+            **sum_repeats([old.repeats_by_assessor, new.repeats_by_assessor]),
+            "repeats": old.repeats + new.repeats + n_replaced,
+        },
+        excluded=old.excluded + new.excluded,
+        units={name: unit for name, unit in old.units.items() if new.units.get(name) == unit},
+        guessed=old.guessed and new.guessed,
+        columns=old.columns,
+        notes=tuple(dict.fromkeys((*old.notes, *new.notes))),
+    )

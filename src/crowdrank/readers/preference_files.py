@@ -21,7 +21,7 @@ from crowdrank.judgments.table import NO_QUERY, ReadReport
 from crowdrank.readers.cells import encode_distinct, is_blank
 from crowdrank.readers.encode import encode_ids, exclude_assessors, first_families
 from crowdrank.readers.inputs import OpenInput, RoleTable, TableLike, open_input, read_roles
-from crowdrank.readers.merge import families_by_pattern
+from crowdrank.readers.merge import families_by_pattern, merge_reports
 from crowdrank.readers.read import FILE_NAME_PLACEHOLDER, file_name_notes, name_assessors
 from crowdrank.readers.read_options import (
     EncodeOptions,
@@ -108,6 +108,66 @@ def read_preferences(
         preferences.report, notes=(*inputs.notes, *preferences.report.notes, *notes, *one_sided_warnings(preferences))
     )
     return replace(preferences, report=report)
+
+
+def combine_preferences(old: Preferences | None, new: Preferences) -> Preferences:
+    """Combine two sets of preferences; a new one replaces an old one of the same assessor and documents.
+
+    Raises:
+        InputError: only one of them has the positions of the documents.
+
+    >>> import pandas as pd
+    >>> row = {"left": ["a"], "right": ["b"], "assessor": ["x"]}
+    >>> old, new = (read_preferences(pd.DataFrame({**row, "preference": [one]})) for one in (-1, 1))
+    >>> combine_preferences(old, new).answer.tolist()
+    [1]
+
+    """
+    if old is None:
+        return new
+    if old.has_positions != new.has_positions:
+        problem = "some preferences have the positions of the documents, and others only winner and loser"
+        raise InputError(problem, kind="positions-differ", fix="give preferences of one kind")
+    tables = (old, new)
+    query, queries = ids.concat([(one.query, one.queries) for one in tables])
+    sides, documents = ids.concat([(codes, one.documents) for one in tables for codes in (one.left, one.right)])
+    parts = np.split(sides, np.cumsum([len(old), len(old), len(new)]))
+    assessor, assessors = ids.concat([(one.assessor, one.assessors) for one in tables])
+    family_codes, families = ids.merge([texts_to_arrow([]) if one.families is None else one.families for one in tables])
+    assessor_family = np.full(len(assessors), -1, np.int32)
+    for one, codes in zip(tables, family_codes, strict=True):
+        if one.assessor_family is not None:
+            known = one.assessor_family >= 0
+            assessor_family[ids.match(assessors, one.assessors)[known]] = codes[one.assessor_family[known]]
+    rows = replace(
+        old,
+        queries=queries,
+        documents=documents,
+        assessors=assessors,
+        query=query,
+        left=np.concatenate(parts[::2]),
+        right=np.concatenate(parts[1::2]),
+        assessor=assessor,
+        answer=np.concatenate([one.answer for one in tables]),
+        families=families if len(families) else None,
+        assessor_family=assessor_family if len(families) else None,
+    )
+    question, is_new = _question_codes(rows), np.arange(len(rows)) >= len(old)
+    is_replaced = ~is_new & np.isin(question, question[is_new])
+    order = np.flatnonzero(~is_replaced)
+    report = merge_reports(old.report, new.report, int(is_replaced.sum()))
+    return replace(_take(rows, order[np.argsort(query[order], kind="stable")]), report=report)
+
+
+def _question_codes(table: Preferences) -> Integers:
+    """Return a code of assessor, query and both documents of each row, (n,); their order counts if it is known."""
+    left, right = table.left, table.right
+    if not table.has_positions:
+        left, right = np.minimum(left, right), np.maximum(left, right)
+    code = table.query.astype(np.int64)
+    for column, names in ((left, table.documents), (right, table.documents), (table.assessor, table.assessors)):
+        code = np.unique(code * len(names) + column, return_inverse=True)[1].astype(np.int64)
+    return code
 
 
 def _find_roles(inputs: OpenInput, column_map: Mapping[str, str]) -> Roles:
