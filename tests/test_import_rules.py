@@ -1,12 +1,15 @@
-"""Test the order of packages, the cost of importing and the cache of compiled code."""
+"""Test the order of packages, names and sizes of files, the cost of importing and the cache of compiled code."""
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tokenize
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,8 @@ ORDER = (
 PACKAGES = tuple(name for name in ORDER if (PACKAGE / name / "__init__.py").exists())
 BASE_MODULES = tuple(sorted(path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")))
 """Modules that import no package of the project; every package may use them."""
+MAX_CODE_LINES = 450
+"""Maximum number of lines of a file that are neither blank nor comments nor docstrings."""
 OUTSIDE = {"benchmarks", "experiments", "tests", "tools"}
 """Folders of the repository that are not part of the library."""
 
@@ -84,6 +89,34 @@ def test_a_package_imports_only_from_packages_before_it(package: str) -> None:
 @pytest.mark.parametrize("module", BASE_MODULES)
 def test_base_modules_use_no_package(module: str) -> None:
     assert crowdrank_imports(PACKAGE / f"{module}.py") <= set(BASE_MODULES)
+
+
+def n_code_lines(path: Path) -> int:
+    """Return the number of lines of a file that are neither blank nor comments nor docstrings."""
+    with path.open("rb") as file:
+        tokens = [
+            token for token in tokenize.tokenize(file.readline) if token.type not in (tokenize.COMMENT, tokenize.NL)
+        ]
+    previous = [tokenize.NEWLINE, *(token.type for token in tokens)]
+    layout = (tokenize.ENCODING, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines: set[int] = set()
+    for token, before in zip(tokens, previous, strict=False):
+        is_docstring = token.type == tokenize.STRING and before in layout
+        if token.type not in layout and not is_docstring:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines)
+
+
+def test_no_file_is_long_and_no_name_of_a_file_or_public_class_is_used_twice() -> None:
+    files = [path for path in PACKAGE.rglob("*.py") if "versions" not in path.parts]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    long = [path for path, text in texts.items() if text.count("\n") > MAX_CODE_LINES]
+    assert {path: n_code_lines(path) for path in long if n_code_lines(path) > MAX_CODE_LINES} == {}
+    classes = Counter(
+        name for text in texts.values() for name in re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE)
+    )
+    names = Counter(path.stem for path in files if path.stem != "__init__")
+    assert [name for name, count in (classes + names).items() if count > 1] == []
 
 
 def loaded_by(code: str) -> set[str]:

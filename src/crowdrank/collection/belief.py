@@ -30,9 +30,9 @@ from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
 
 GRID_MEANS = np.linspace(-3.4, 3.4, 137)
-"""First axis of a grid of normal distributions of relevance: their means."""
+"""Means of the normal distributions of relevance for which functions are tabulated."""
 GRID_SDS = np.linspace(0.0, 1.3, 53)
-"""Second axis of the grid: their standard deviations."""
+"""Standard deviations of the normal distributions of relevance for which functions are tabulated."""
 GRID = tuple((float(axis[0]), float(axis[1] - axis[0])) for axis in (GRID_MEANS, GRID_SDS))
 """First value and step of each axis of the grid."""
 HERMITE_POINTS = np.asarray(np.polynomial.hermite_e.hermegauss(5)[0], np.float64)

@@ -69,7 +69,7 @@ class Budget:
 
     @property
     def price(self) -> float:
-        """Price of a label that anyone may give."""
+        """Price of a label if its request names no assessor."""
         return float(self.prices.get(self.kind, 1.0))
 
 

@@ -174,7 +174,7 @@ _SELECT_FREE_PAIRS = (
 
 
 def _take_places(pairs: Select[Any]) -> ReturningUpdate[Any]:
-    """Return the statement that takes a place of each of some pairs, which it locks, and returns their generations."""
+    """Return the UPDATE that counts one more answer as taken for each selected pair, and returns its generation."""
     taken = update(_QUOTA).where(_QUOTA.c.kind == _ASSESSOR_KIND, _QUOTA.c.pair_id.in_(pairs))
     return taken.values(taken=_QUOTA.c.taken + 1).returning(_QUOTA.c.pair_id, _QUOTA.c.generation)
 

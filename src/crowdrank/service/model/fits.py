@@ -509,7 +509,7 @@ def calibrate_labels(model: Aggregator, project: Project) -> tuple[Consensus, Ca
 
 
 def apply_calibration(model: Aggregator, calibration: Calibration | None) -> Consensus:
-    """Return the consensus of a model with the calibration of an earlier fit, also of gold pairs."""
+    """Return the consensus of a model with its grade probabilities calibrated, if the calibration is applied."""
     if calibration is None or not calibration.is_applied:
         return model.consensus_
     shares = calibration.apply(grade_shares(model.consensus_))

@@ -121,10 +121,10 @@ def read_pair_rows(pairs_file: SentFile, texts_file: SentFile) -> list[pairs.Pai
         raise Invalid("must be a file that is not empty", parameter="pairs", kind="no-file")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            pool = Pool.read(_write(folder, "pairs", pairs_file))
+            pool = Pool.read(_save_upload(folder, "pairs", pairs_file))
             texts = Texts()
             if texts_file.content:
-                path = _write(folder, "texts", texts_file)
+                path = _save_upload(folder, "texts", texts_file)
                 texts = read_texts(path, pool.query, pool.document, max_length=None)
         except CrowdrankError as error:
             location = replace(error.location, source=Path(error.location.source).name)
@@ -132,8 +132,8 @@ def read_pair_rows(pairs_file: SentFile, texts_file: SentFile) -> list[pairs.Pai
     return pair_rows(pool, texts)
 
 
-def _write(folder: str, name: str, file: SentFile) -> Path:
-    """Write a file under a name of our own, with the ending of the sent one; return its path."""
+def _save_upload(folder: str, name: str, file: SentFile) -> Path:
+    """Save an uploaded file as `name` with the ending of its own name; return the path."""
     suffix = Path(file.name).suffix.lower()
     if suffix not in (*FORMAT_BY_SUFFIX, ".txt"):
         problem = "must be a file whose name has a known ending, such as .csv, .tsv, .jsonl or .parquet"

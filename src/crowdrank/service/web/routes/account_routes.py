@@ -224,7 +224,7 @@ def finish_single_sign_on(
 ) -> RedirectResponse:
     """Finish signing in at the provider, which sends the browser here, and begin a session."""
     provider = _provider(service)
-    kept, invitation = _kept_state(request.cookies.get(cookie_name(request, service.settings, "sign-on"), ""))
+    kept, invitation = _parse_sign_in_cookie(request.cookies.get(cookie_name(request, service.settings, "sign-on"), ""))
     identity = provider.finish(kept, state, code)
     person = _admit(service, identity, invitation)
     response = RedirectResponse("/", 303)
@@ -233,8 +233,8 @@ def finish_single_sign_on(
     return response
 
 
-def _kept_state(cookie: str) -> tuple[SignInState, str | None]:
-    """Return what the browser kept, from a cookie that may have any content."""
+def _parse_sign_in_cookie(cookie: str) -> tuple[SignInState, str | None]:
+    """Return the state of a sign-in and the invitation from its cookie; raise Unauthorized if the cookie is invalid."""
     try:
         state, nonce, verifier, invitation = json.loads(bytes.fromhex(cookie))
     except (ValueError, TypeError) as error:
