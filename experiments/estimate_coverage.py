@@ -33,7 +33,7 @@ from crowdrank.estimation.by_document import (
 from crowdrank.estimation.by_query import ByQueryEstimator
 from crowdrank.estimation.designs import EVEN_DRAW_SHARE
 from crowdrank.estimation.joined_runs import JoinedRuns
-from crowdrank.estimation.prepared import ContrastEstimator, difference_of_means
+from crowdrank.estimation.prepared import ContrastEstimator, difference_of_means, move_into_range
 from crowdrank.evaluation.alignment import Alignment, GoldGrades, align_codes, group_by_query
 from crowdrank.evaluation.measures import Measure, parse_measure
 from experiments.base import Experiment, Row, Table, Tell, quiet, select_names
@@ -450,7 +450,7 @@ def true_values(joined: JoinedRuns, measure: Measure, unit: str) -> Floats:
 
 def _check(estimator: ContrastEstimator, best: float, truth: Floats) -> list[float]:
     """Return which intervals cover the truth, whether the difference is significant, errors, and what is wrong."""
-    live, new = (estimator.estimate(run, LEVEL).clipped(0.0, 1.0) for run in np.eye(2))
+    live, new = move_into_range([estimator.estimate(run, LEVEL) for run in np.eye(2)], 1.0)
     difference = difference_of_means(estimator.estimate(DIFFERENCE, LEVEL), new, live, 1.0)
     true_difference = float(truth @ DIFFERENCE)
     covers = [

@@ -16,7 +16,7 @@ from estimation_worlds import GRADES, make_world
 import crowdrank
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, DataWarning, InputError, UsageError
 from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate
-from crowdrank.estimation.prepared import difference_of_means
+from crowdrank.estimation.prepared import difference_of_means, move_into_range
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.readers.cells import NOT_DRAWN_REASON
 from crowdrank.readers.read import read_sample
@@ -70,12 +70,23 @@ def test_a_run_beside_itself_has_no_difference() -> None:
     assert row["difference_upper"] == -row["difference_lower"] == pytest.approx(1 - 0.05 ** (1 / 60), rel=0.05)
 
 
-def test_a_difference_is_that_of_the_estimates_also_at_the_end_of_the_range() -> None:
+def test_a_difference_is_that_of_the_estimates_also_outside_of_the_range() -> None:
     parts: dict[str, Any] = {"p": 0.5, "labels": 0.1}
-    mean, baseline = (ContrastEstimate(*ends, **parts).clipped(0, 1) for ends in ((1.2, 0.9, 1.5), (0.7, 0.5, 0.9)))
-    difference = difference_of_means(ContrastEstimate(0.5, 0.4, 0.6, **parts), mean, baseline, 1.0)
-    assert difference.value == mean.value - baseline.value == pytest.approx(0.3)
-    assert (difference.lower, difference.upper) == (difference.value, 0.6)
+    above = [ContrastEstimate(*ends, **parts) for ends in ((1.3, 1.0, 1.6), (1.2, 0.9, 1.5), (0.7, 0.5, 0.9))]
+    best, second, last = move_into_range(above, 1.0)
+    assert [best.value, second.value, last.value] == pytest.approx([1.0, 0.9, 0.4])
+    assert [one.lower for one in (best, second, last)] == pytest.approx([0.7, 0.9, 0.4])
+    assert [one.upper for one in (best, second, last)] == [1.0, 1.0, 0.9]
+    difference = difference_of_means(ContrastEstimate(-0.1, -0.15, -0.05, **parts), second, best, 1.0)
+    assert [difference.value, difference.lower, difference.upper] == pytest.approx([-0.1, -0.15, -0.05])
+    below = [ContrastEstimate(value, value - 0.1, value + 0.1, **parts) for value in (-0.2, 0.3)]
+    assert [one.value for one in move_into_range(below, 1.0)] == pytest.approx([0.0, 0.5])
+    both = [ContrastEstimate(value, value - 0.1, value + 0.1, **parts) for value in (-0.3, 1.2)]
+    low, high = move_into_range(both, 1.0)
+    assert (low.value, high.value) == (0.0, 1.0)
+    limited = difference_of_means(ContrastEstimate(1.5, 1.4, 1.6, **parts), high, low, 1.0)
+    assert (limited.value, limited.upper) == (1.0, 1.0)
+    assert limited.lower < 1
 
 
 def test_an_interval_outside_of_the_range_has_a_width_within() -> None:
@@ -177,17 +188,34 @@ def test_certain_labels_complete_the_ideal_too() -> None:
     assert found["experts_only"].tolist() == pytest.approx(values(expert, "nDCG@3").mean(axis=0).tolist(), abs=0.02)
 
 
-def test_values_at_the_end_of_the_range_are_explained() -> None:
+@pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
+def test_values_outside_of_the_range_are_moved_and_explained() -> None:
     labels = WORLD.truth.assign(grade=np.arange(len(WORLD.truth)) % 2)
-    sample = first_documents(3).assign(probability=0.02, draw=1, grade=3)
+    sample = first_documents(3).assign(probability=0.1, draw=1, grade=3)
     result = estimate(labels=labels, expert=sample, measure="P@3")
-    table, notes = result.table, [one for one in result.protocol() if "is limited to the range" in one]
-    assert table["estimate"][0] == 1
-    assert any("'live': " in one for one in notes)
+    table, (note, *others) = result.table, [one for one in result.protocol() if "range" in one]
+    assert not others
+    assert table["estimate"].max() == 1
     assert table["difference"][1] == pytest.approx(table["estimate"][1] - table["estimate"][0])
-    raw = float(notes[0].split(": ")[1].split()[0])
+    raw, moved = (float(note.split(before)[1].split()[0].strip(",:)")) for before in ("'live' ", "moved by "))
     assert raw > 1
     assert table["bias"][0] == pytest.approx(table["labels_only"][0] - raw, abs=1e-4)
+    assert table["estimate"][0] - raw == pytest.approx(moved, abs=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
+def test_low_labels_leave_the_difference_of_two_good_runs() -> None:
+    """Experts give grades up to 3 where the labels expect at most 1, so that nDCG by document exceeds 1."""
+    low = WORLD.truth.assign(grade=np.minimum(WORLD.truth["grade"], 1))
+    sample = WORLD.truth.assign(probability=1.0, draw=1)
+    runs = {name: WORLD.runs[name] for name in ("new", "live")}
+    result = estimate(runs=runs, labels=low, expert=sample, baseline="new")
+    raw = result.table["labels_only"] - result.table["bias"]
+    assert raw.min() > 1
+    table = result.table
+    assert table["estimate"].max() == 1
+    assert table["difference"][1] == pytest.approx(raw[1] - raw[0])
+    assert table["difference_lower"][1] < table["difference"][1] < table["difference_upper"][1]
 
 
 def test_by_query_a_drawn_sample_is_refused_because_of_its_few_documents() -> None:

@@ -14,9 +14,9 @@ from crowdrank._estimator import require_one_of
 from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import DataWarning, Fix, Message, UsageError
-from crowdrank.estimation.by_query import MIN_INFORMATIVE_QUERIES, N_DRAWS_OF_MEANS
+from crowdrank.estimation.by_query import MIN_INFORMATIVE_QUERIES, N_DRAWS_OF_MEANS, ROUNDING_TOLERANCE
 from crowdrank.estimation.forecast import Forecast
-from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
+from crowdrank.estimation.prepared import PreparedEstimate, Unit, offset_into_range, prepare_estimate
 from crowdrank.estimation.watching import Look, LookConclusion, answer, check_draws, half_width_to_decide, plan_look
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.measures import Measure
@@ -54,7 +54,7 @@ class Estimate:
         look: which of several looks this is; None if the comparison is looked at once.
         answers: what the look concludes about each run but the baseline.
         margin: largest difference that does not matter; None if there is none.
-        notes: sentences about single rows, such as values at an end of the range of the measure.
+        notes: sentences about single rows, such as values outside of the range of the measure.
 
     """
 
@@ -81,7 +81,7 @@ class Estimate:
         Columns: run, estimate with lower and upper; difference (to the baseline) with difference_lower and
         difference_upper, p, p_holm (adjusted over the runs); labels_only and experts_only, the values from one source
         alone, labels_difference and experts_difference likewise; bias (of the labels: labels_only - estimate before it
-        is limited to the range of the measure); weight (lambda of the labels) and difference_weight; worth and
+        is moved into the range of the measure); weight (lambda of the labels) and difference_weight; worth and
         difference_worth (number of further expert grades that experts alone would need for the same precision; NaN if
         too few queries show a difference); judged (share of the first k documents that have a label) and
         graded (share of those of the expert queries that experts graded).
@@ -297,15 +297,9 @@ def summarize(
 
 
 def _row_notes(prepared: PreparedEstimate, baseline: str, level: float) -> tuple[str, ...]:
-    """Return sentences about values at an end of the range, and about intervals that are bounds."""
-    notes, measure = [], prepared.measure
+    """Return sentences about values outside of the range, and about intervals that are bounds."""
+    notes = _range_notes(prepared, level)
     for name in prepared.joined.alignments:
-        raw, value = prepared.unlimited_mean(name, level).value, prepared.mean(name, level).value
-        if raw != value:
-            notes.append(
-                f"'{name}': {raw:.4f} is limited to the range of {measure} ({value:.4f}), from which its difference is "
-                "computed; the bias of the labels is that before."
-            )
         if name != baseline and prepared.joined.sample is not None:
             difference = prepared.difference(name, baseline, level)
             if difference.is_bound:
@@ -315,6 +309,25 @@ def _row_notes(prepared: PreparedEstimate, baseline: str, level: float) -> tuple
                     "that rare queries can hide; what the labels are worth is not known."
                 )
     return tuple(notes)
+
+
+def _range_notes(prepared: PreparedEstimate, level: float) -> list[str]:
+    """Return sentences about estimates outside of the range of the measure, by which all are moved."""
+    raw = {name: prepared.unlimited_mean(name, level).value for name in prepared.joined.alignments}
+    offset, limit = offset_into_range(list(raw.values()), prepared.limit), prepared.limit
+    if abs(offset) <= ROUNDING_TOLERANCE:
+        return []
+    listed = ", ".join(f"'{name}' {value:.4f}" for name, value in raw.items() if not 0 <= value <= limit)
+    notes = [
+        f"Estimates outside of the range of {prepared.measure} ({listed}): all are moved by {offset:+.4f}, so that "
+        "differences within the range stay; the bias of the labels is that before."
+    ]
+    if prepared.unit == "document" and prepared.measure.name == "nDCG" and offset < 0:
+        notes.append(
+            "nDCG by document exceeds 1 if experts give higher grades than the labels expect, or by the chance of few "
+            "grades; DCG has no such limit."
+        )
+    return notes
 
 
 def _answers(

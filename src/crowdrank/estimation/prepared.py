@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -83,10 +83,12 @@ class PreparedEstimate:
 
     def mean(self, run: str, level: float) -> ContrastEstimate:
         """Return the estimate of the mean of a run, within the range of the measure."""
-        return self.unlimited_mean(run, level).clipped(0.0, self.limit)
+        names = list(self.joined.alignments)
+        means = move_into_range([self.unlimited_mean(name, level) for name in names], self.limit)
+        return means[names.index(run)]
 
     def unlimited_mean(self, run: str, level: float) -> ContrastEstimate:
-        """Return the estimate of the mean of a run; by document, it can be outside the range of the measure."""
+        """Return the estimate of the mean of a run, which can be outside the range of the measure."""
         return self.estimator.estimate(self._indicator(run), level)
 
     def difference(self, run: str, baseline: str, level: float) -> ContrastEstimate:
@@ -112,6 +114,27 @@ class PreparedEstimate:
     def limit(self) -> float:
         """Largest possible value of the measure."""
         return float("inf") if self.measure.name == "DCG" else 1.0
+
+
+def move_into_range(means: Sequence[ContrastEstimate], limit: float) -> list[ContrastEstimate]:
+    """Return estimates of means from 0 to a limit; all are moved by the same amount, so that differences stay.
+
+    What is still outside is limited. Intervals keep their place within the range and have the moved estimate.
+
+    >>> means = [ContrastEstimate(value, value - 0.2, value + 0.2, 0.5, 0.1) for value in (0.9, 1.25)]
+    >>> [round(one.value, 2) for one in move_into_range(means, 1.0)]
+    [0.65, 1.0]
+    """
+    offset, moved = offset_into_range([one.value for one in means], limit), []
+    for one in means:
+        value, within = float(np.clip(one.value + offset, 0.0, limit)), one.clipped(0.0, limit)
+        moved.append(replace(within, value=value, lower=min(within.lower, value), upper=max(within.upper, value)))
+    return moved
+
+
+def offset_into_range(values: Sequence[float], limit: float) -> float:
+    """Return the amount that moves values into the range from 0 to a limit, the largest one first."""
+    return limit - max(values) if max(values) > limit else max(-min(values), 0.0)
 
 
 def difference_of_means(
