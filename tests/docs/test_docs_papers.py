@@ -38,7 +38,11 @@ METHODS = {
     "GDA-PW": ("gda", "aggregate world/judgments.csv -m gda-pairwise "),
     "GDA-PW-MART": ("gda", "train -f world/features.letor -r gda-pairwise-mart "),
     "REMAP": ("remap", "remap fit world/judgments.csv -f world/features.letor --expert world/gold.qrels -r linear "),
-    "RD": ("remap", "train -r rd"),
+    "RD": (
+        "remap",
+        "train -f world/features.letor --judgments world/judgments.csv --instances overlap -r rd "
+        "-s estimator=pointwise-gbdt ",
+    ),
     "MGBDT": ("mgbdt", "remap fit world/judgments.csv -f world/features.letor --expert world/gold.qrels -r boosted "),
     "OVERLAP": ("overlap", "collect cost world/judgments.csv"),
     "if-good-k": ("overlap", "--policy if-good-3 "),
@@ -161,6 +165,14 @@ def test_overlap_is_judged_by_the_stored_results() -> None:
     claim = rows("overlap", "claim")
     assert all(row["over single"] > 0 for run, row in claim.items() if run.startswith("LambdaRankNet"))
     assert all(claim[f"LambdaMART {name}"]["over single"] < 0 for name in "AB")
+    tests = {**rows("overlap", "claim-tests")["if-good-x3"], **rows("overlap", "claim-tests-plus")["if-good-x3"]}
+    for name in ("A", "B", "plus"):
+        assert tests[f"LambdaRankNet {name} difference"] > 0 > tests[f"LambdaRankNet {name} p"] - 0.05
+        assert tests[f"LambdaMART {name} p"] > 0.05
+    for name in "ab":
+        for ranker in ("lambdaranknet", "lambdamart"):
+            means = rows("overlap", f"{ranker}-{name}")
+            assert means["majority-3"]["nDCG@3"] > means["overlap-3"]["nDCG@3"]
     for name in "AB":
         assert 1.4 <= rows("overlap", f"costs-{name}")["if-good-3"]["labeling overhead"] <= 1.5
         agreement = rows("overlap", f"agreement-{name}")
@@ -189,6 +201,13 @@ def test_remap_and_mgbdt_are_judged_by_the_stored_results() -> None:
     }
     assert set(leading["boosted-t"][:2]) == {"good_dawid_skene", "good_glad"}
     assert leading["boosted-w"][0].startswith("right_")
+    for data in ("mq2008", "generated", "dl20"):
+        by_run = {run: row["DCG@10 %"] for run, row in rows("experts", data).items()}
+        assert by_run["linear-w+t"] > max(gain for run, gain in by_run.items() if run.startswith("gbdt-"))
+        assert by_run["boosted-t"] - by_run["linear-t"] < 0.11
+        assert (by_run["boosted-t"] > by_run["boosted-w"]) == (data == "generated")
+        assert 0.15 < by_run["linear-t"] - by_run["linear-w"] < 0.85
+        assert (by_run["linear-w+t"] - by_run["linear-t"] > 0.01) == (data == "dl20")
     for data, claimed in (("mq2008", "linear-w+t"), ("generated", "boosted-w+t")):
         by_run = {run: row["DCG@10 %"] for run, row in rows("experts", data).items()}
         assert by_run["gls-average"] > 0.5 * by_run[claimed]

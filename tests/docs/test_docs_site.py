@@ -50,9 +50,18 @@ def test_every_page_is_there_and_asks_for_nothing(site: Path) -> None:
     ("method", "page"),
     [
         *((name, "gda") for name in ("GDA", "GDA-PW", "GDA-PW-MART", "informativeness", "Metrikov")),
-        *((name, "overlap") for name in ("OVERLAP", "if-good-k", "good-till-bad", "k-overlap", "Mityagin")),
-        *((name, "remap") for name in ("REMAP", "RD", "Rw", "Rm", "reweights by deviations", "Ustinovskiy")),
-        *((name, "mgbdt") for name in ("MGBDT", "Algorithm 1", "meta-gradient boosted")),
+        *(
+            (name, "gda")
+            for name in ("Gaussian discriminant analysis", "polytomous Rasch", "EM", "document difficulty")
+        ),
+        *((name, "overlap") for name in ("OVERLAP", "if-good-k", "good-till-bad", "k-overlap", "Mv11", "Mityagin")),
+        *((name, "overlap") for name in ("Good-till-bad", "Highest-3", "if-good-xk", "labeling overhead")),
+        *((name, "remap") for name in ("REMAP", "RD", "Rw", "Rm", "reweighting by deviations", "Ustinovskiy")),
+        *(
+            (name, "remap")
+            for name in ("feature extension", "remapping and reweighting", "honeypots", "label features")
+        ),
+        *((name, "mgbdt") for name in ("MGBDT", "Algorithm 1", "meta-gradient boosted", "Gauss Markov")),
     ],
 )
 def test_the_search_finds_methods_by_their_names_in_the_papers(site: Path, method: str, page: str) -> None:

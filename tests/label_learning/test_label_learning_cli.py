@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 from crowdrank import BoostedRemapper, LinearRemapper, Remapper, read_features
+from crowdrank.errors import InputError
+from crowdrank.rankers.training_labels import read_labels
 from rankers.export.engine_evaluators import EVALUATORS
 from terminal import Run, crowdrank
 
@@ -167,6 +169,23 @@ def test_training_another_ranker_on_learned_targets_is_a_warning(
         ):
             changed.to_csv(tmp_path / "plain.csv", index=False)
             assert "learned for" not in run("train", *files, "--labels", "plain.csv", *others[0]).stderr
+
+
+def test_targets_of_single_labels_are_refused_as_training_labels(world: Path, run: Run, tmp_path: Path) -> None:
+    """Without the check the column with the grades would be read, not the targets."""
+    assert run(*fit_words(world, "-r", "linear")).returncode == 0
+    words = ("remap", "apply", "remapper", world / "judgments.csv", "-o", "targets.csv", "--documents", "documents.csv")
+    assert run(*words).returncode == 0
+    table = pd.read_csv(tmp_path / "targets.csv").drop_duplicates(["query", "document"])
+    for source in ("targets.csv", table):
+        with pytest.raises(InputError) as refused:
+            read_labels(tmp_path / source if isinstance(source, str) else source)
+        assert refused.value.kind == "label-targets"
+    done = run("train", "-f", world / "features.letor", "--labels", "targets.csv", "-o", "ranker")
+    assert done.returncode == 2
+    assert "--documents" in done.stderr
+    assert not (tmp_path / "ranker").exists()
+    assert len(read_labels(tmp_path / "documents.csv").relevance) == len(table)
 
 
 # The ranker of a remapper.

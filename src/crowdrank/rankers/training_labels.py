@@ -46,6 +46,8 @@ MISSING_FEATURE_ACTIONS = ("warn", "skip", "error")
 """What to do with labeled documents without features."""
 LEARNED_FOR = "learned_for"
 """Name of the column with the name of the ranker for which targets were learned."""
+LABEL_TARGET_COLUMNS = ("assessor", "target", "weight")
+"""Columns of a table with the learned target of each single label."""
 MAX_DOCUMENTS_IN_MESSAGE = 3
 """Maximum number of documents without features that a message names."""
 
@@ -136,6 +138,10 @@ def read_labels(
     if isinstance(source, Gold):
         return _labels_of_gold(source, "the expert grades")
     opened, _ = open_source(source, format, None)
+    if set(LABEL_TARGET_COLUMNS) <= set(opened.names):
+        problem = "it has learned targets of single labels, and training needs one label per document"
+        fix = "write one with `crowdrank remap apply --documents`"
+        raise InputError(problem, source=opened.name, kind="label-targets", fix=fix)
     if PRIOR_RELEVANCE in opened.names:
         _warn_of_features()
     probabilities = list(_probability_columns(opened.names).values())
