@@ -50,7 +50,7 @@ def _sizes(share: float) -> dict[str, Any]:
     from crowdrank._progress import ProgressBar
 
     judgments, features, gold = _remap_data(share)
-    report_times, n_rows_by_round = [time.monotonic()], []
+    report_times, n_rows_by_tree = [time.monotonic()], []
     report, update = ProgressBar.__call__, lightgbm.Booster.update
 
     def timed_report(self: ProgressBar, iteration: int, n_iterations: int, objective: float) -> None:
@@ -59,7 +59,7 @@ def _sizes(share: float) -> dict[str, Any]:
 
     def counted_update(self: lightgbm.Booster, *arguments: Any, **options: Any) -> bool:
         if self.train_set.num_feature() == FEATURES:  # not a remapper's trees
-            n_rows_by_round.append(self.train_set.num_data())
+            n_rows_by_tree.append(self.train_set.num_data())
         return bool(update(self, *arguments, **options))
 
     ProgressBar.__call__ = timed_report  # type: ignore[method-assign]  # this process runs nothing else
@@ -80,16 +80,16 @@ def _sizes(share: float) -> dict[str, Any]:
         "before": before / GIGA,
         "peak": peak_bytes() / GIGA,
         "chosen": result.chosen,
-        "trees": len(n_rows_by_round),
-        "floor": _tree_seconds(features, n_rows_by_round),
+        "trees": len(n_rows_by_tree),
+        "floor": _tree_seconds(features, n_rows_by_tree),
         "stages": _longest_stages(result.profile),
     }
 
 
-def _tree_seconds(features: Any, n_rows_by_round: list[int]) -> float:
+def _tree_seconds(features: Any, n_rows_by_tree: list[int]) -> float:
     """Return the CPU time that LightGBM needs to bin the rows of each fit once, and to fit its trees."""
     X = features.drop(columns=["query", "document"]).to_numpy()
-    return sum(_time_trees(X, n_rows, n_trees) for n_rows, n_trees in Counter(n_rows_by_round).items())
+    return sum(_time_trees(X, n_rows, n_trees) for n_rows, n_trees in Counter(n_rows_by_tree).items())
 
 
 def _time_trees(X: Any, n_rows: int, n_trees: int) -> float:

@@ -47,7 +47,7 @@ def test_in_a_file_there_are_plain_lines_now_and_then(capsys: pytest.CaptureFixt
     with ProgressBar("fitting", after=0.0, every=0.0) as bar:
         bar(1, 5, -0.5)
         bar.stage("reading", 2)
-        bar.within(0.5)
+        bar.show_share(0.5)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" after ")[0] for line in lines] == [
         "fitting (-0.50000): step 2 of 5",

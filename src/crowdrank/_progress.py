@@ -77,8 +77,8 @@ class ProgressBar:
         self.title, self._done, self._total = escape_invisible(title), 0.0, n_steps
         self._show(0.0, description=self.title)
 
-    def within(self, share: float) -> None:
-        """Show the finished share of the current step, from 0 to 1."""
+    def show_share(self, share: float) -> None:
+        """Show which share of the current step is finished, from 0 to 1."""
         self._show(share)
 
     def _show(self, share: float, **more: Any) -> None:

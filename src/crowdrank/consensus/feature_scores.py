@@ -24,7 +24,7 @@ MIN_PERMUTATION_Z = 1.645 * 2**0.5
 """Minimum z-score of predictions of labels of other queries, the 5% level; below it, features are not used.
 
 Without any relation, each pair of documents in different folds enters the covariance twice: the label of one helps to
-predict the other, and the other way round. Its variance is therefore up to twice that under permutation.
+predict the other, and vice versa. Its variance is therefore up to twice that under permutation.
 """
 MIN_TREE_ROWS = 500
 """Minimum number of labeled documents for boosted trees; with fewer, or with one feature, the regression is linear."""

@@ -522,7 +522,7 @@ class EMAggregator(Aggregator):
         with single_blas_thread(), reporting(options.progress, name) as report:
             if isinstance(report, ProgressBar):
                 report.stage(name, n_iter)
-                passes.set_progress_callback(report.within)
+                passes.set_progress_callback(report.show_share)
             if state is None:
                 state = FitState(start.theta, passes.accumulate(start.theta), [])
             else:

@@ -21,6 +21,11 @@ MAX_GRADES = 101
 """Maximum number of grades of a scale, enough for a slider from 0 to 100."""
 NUMBERED_NAME_PATTERN = re.compile(r"\s*(?:(\d{1,3})\s*[-:.)=]\s*\D+|\D+[(\[](\d{1,3})[)\]]\s*)$", re.ASCII)
 """Name of a grade with its number: "2 - Relevant", "2: Relevant" or "Relevant (2)"."""
+BINARY_SCALES = (
+    ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"),
+    *((name, "relevant") for name in ("irrelevant", "not relevant", "nonrelevant", "non-relevant", "not_relevant")),
+)  # fmt: skip
+"""Pairs of grade names (not relevant, relevant), in lower case, that are recognized without a given scale."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,19 @@ class Scale:
             return cls.parse(names) if isinstance(names, list) and len(names) > 1 else None
         except ValueError:  # no JSON, or no scale
             return None
+
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> Scale | None:
+        """Return the scale of names whose order is known: no and yes, or numbers in the names; None for others.
+
+        >>> str(Scale.of_names(["Yes", "No"])), Scale.of_names(["good", "bad"])
+        ('No,Yes', None)
+        """
+        name_of = {name.casefold(): name for name in reversed(list(names))}
+        for binary in BINARY_SCALES:
+            if name_of.keys() <= set(binary):
+                return cls.parse([name_of.get(name, name) for name in binary])
+        return cls.of_numbered_names(name_of.values())
 
     @classmethod
     def of_numbered_names(cls, names: Iterable[str]) -> Scale | None:

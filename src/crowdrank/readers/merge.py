@@ -54,12 +54,6 @@ from crowdrank.readers.sources import (
     no_rows_error,
 )
 
-BINARY_SCALES = (
-    ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"),
-    *((name, "relevant") for name in ("irrelevant", "not relevant", "nonrelevant", "non-relevant", "not_relevant")),
-)  # fmt: skip
-"""Pairs of grade names (not relevant, relevant), in lower case, that are recognized without a given scale."""
-
 
 def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | None = None) -> Judgments:
     """Merge coded parts into judgments, as if all rows were in one table.
@@ -277,25 +271,16 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
     numbers = [parse_integer(value) for _, _, value in used_answers]
     named = [one for one in used_answers if _is_grade_name(one[2])]
     if named and all(number is None for number in numbers):
-        scale = _named_scale([str(value).strip() for _, _, value in named], options.named_scale)
+        names = list(dict.fromkeys(str(name).strip() for _, _, name in named))
+        known = options.named_scale
+        is_known = known is not None and all(known.code(name) is not None for name in names)
+        scale = known if is_known else Scale.of_names(names)
         if scale is not None:
             return scale
         origin, row, value = min(named, key=lambda one: (one[0].part_number, one[1]))
-        names = list(dict.fromkeys(str(name).strip() for _, _, name in named))
         raise origin.grade_name_without_scale_error(row, value, names)
     numbers += [grade for part in parts for grade in part.share_grades if not is_too_large_for_grade(grade)]
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
-
-
-def _named_scale(names: Sequence[str], known_scale: Scale | None) -> Scale | None:
-    """Return the scale of grade names: the known scale, a binary one such as no/yes, or ordered by numbers in them."""
-    if known_scale is not None and all(known_scale.code(name) is not None for name in names):
-        return known_scale
-    known_names = {name.casefold(): name for name in reversed(names)}
-    for scale in BINARY_SCALES:
-        if known_names.keys() <= set(scale):
-            return Scale.parse([known_names.get(name, name) for name in scale])
-    return Scale.of_numbered_names(known_names.values())
 
 
 def _is_grade_name(answer: Any) -> bool:
