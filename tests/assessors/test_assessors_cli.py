@@ -73,6 +73,21 @@ def test_it_speaks_json_and_takes_gold(world: Path, tmp_path: Path) -> None:
     assert summary["expert_offset"]["documents"] > 100
 
 
+def test_families_count_as_fewer_assessors(tmp_path: Path) -> None:
+    simulated = simulate(queries=10, documents=8, assessors=9, labels=9, families=3, random_state=3)
+    simulated.write(tmp_path / "world")
+    labels = "world/judgments.csv"
+    family = simulated.judgments.drop_duplicates("assessor")["family"]
+    sizes = np.append(family.value_counts(), np.ones(family.isna().sum()))  # an assessor without one counts as 1
+    expected = float((sizes / (1 + (sizes - 1) * 0.25)).sum())
+    nested = crowdrank("aggregate", labels, "-s", "family_correlation=0.1,0.25", "--json", cwd=tmp_path)
+    assert json.loads(nested.stdout)["n_eff"] == pytest.approx(expected)
+    one_level = crowdrank("assessors", labels, "-s", "family_correlation=0.25", cwd=tmp_path)
+    assert f"9 assessors count as {expected:.1f}" in one_level.stdout
+    searched = json.loads(crowdrank("aggregate", labels, "-s", "families=auto", "--json", cwd=tmp_path).stdout)
+    assert set(searched["found_families"]) >= {"groups", "n_eff", "detectable", "untestable", "ambiguous"}
+
+
 def test_a_method_without_a_model_of_assessors_says_what_it_measures(world: Path, tmp_path: Path) -> None:
     done = crowdrank("assessors", world / "judgments.csv", "-m", "majority", cwd=tmp_path)
     assert "informativeness is measured against the votes of the others." in done.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crowdrank import GDA, Judgments, evaluate, read_judgments, read_partitions, simulate
-from crowdrank.consensus import e_step_kernels
+from crowdrank import GDA, Auto, FamilyMean, Judgments, assess, evaluate, read_judgments, read_partitions, simulate
+from crowdrank.consensus import e_step_kernels, get_aggregator
+from crowdrank.consensus.families import effective_assessors
 from crowdrank.consensus.family_weights import correlation_increments, nested_weights
 from crowdrank.consensus.find_families import assessor_correlations, find_families
-from crowdrank.errors import DataWarning
+from crowdrank.errors import DataWarning, UsageError
 from crowdrank.readers.datasets import dataset
 from experiments.base import gold_in
 from experiments.dl20 import thorough
@@ -188,6 +191,51 @@ def test_auto_reports_families_and_applies_none() -> None:
     assert len(auto.found_families_.groups) == 6
     assert np.array_equal(relevance(auto), relevance(GDA(families="none").fit(judgments)))
     assert auto.n_eff_ == 30
+    assert effective_assessors(auto) is None
+    found = auto.found_families_.to_dict()
+    assert sorted(itertools.chain(*found["groups"])) == sorted(judgments.assessors.to_pylist())
+    assert all(len({name // 5 for name in group}) == 1 for group in found["groups"])
+    assert found["n_eff"] < 15
+    assert 0 < found["detectable"] < min(found["correlations"])
+    assert not found["untestable"]
+    assert not found["ambiguous"]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [("rasch", True), ("bwa", True), ("glad", True), ("gda", False), ("average", False)]
+)
+def test_models_that_ignore_families_say_so(method: str, kind: bool) -> None:
+    judgments = copied(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = get_aggregator(method).fit(judgments)
+    assert any(getattr(one.message, "kind", "") == "families-unused" for one in caught) == kind
+    assert (effective_assessors(model) is None) == (method != "gda")
+
+
+def test_the_mean_of_families_says_if_there_are_none() -> None:
+    judgments = copied(0)
+    with pytest.warns(DataWarning) as caught:
+        FamilyMean().fit(replace(judgments, families=None, assessor_family=None))
+    assert kinds(caught) == {"no-families"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FamilyMean().fit(judgments)
+
+
+def test_correlations_do_not_fall_from_coarse_to_fine_families() -> None:
+    with pytest.raises(UsageError) as caught:
+        GDA(family_correlation=(0.8, 0.2)).fit(copied(1))
+    assert caught.value.parameter == "family_correlation"
+    assert GDA(family_correlation=(0.2, 0.8)).fit(copied(1)).n_eff_ < 7
+
+
+def test_the_number_of_independent_assessors_is_in_every_report() -> None:
+    model = GDA().fit(copied(2))
+    assert assess(model).n_eff == effective_assessors(model) == pytest.approx(6)
+    auto = Auto(candidates=("gda",)).fit(copied(2))
+    assert assess(auto).n_eff == pytest.approx(6)
+    assert assess(GDA(families="none").fit(copied(2))).n_eff is None
 
 
 def test_copies_are_named() -> None:

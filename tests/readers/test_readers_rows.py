@@ -39,6 +39,7 @@ class Case:
 LAST = "row 3 (line 4)"
 MISSING = (None, "on_bad_rows")
 NOT_A_GRADE = (None, "grades", "on_bad_rows")
+WORD = (None, "grades", "unjudgeable", "on_bad_rows")
 OFF = ("grades", "on_bad_rows")
 BLANK = (None, None)
 NAMES = ("grades", None)
@@ -47,11 +48,11 @@ CASES = [
     Case("no document", GOOD + "q, ,x,1\n", "missing-cell", LAST, "document", MISSING, "the document is missing"),
     Case("no query", GOOD + ",c,x,1\n", "missing-cell", LAST, "query", MISSING, "the query is missing"),
     Case("no assessor", "task,worker,label\na,,1\n", "missing-cell", "row 1 (line 2)", "worker", MISSING),
-    Case("named grade", GOOD + "q,c,x,good\n", "not-a-grade", LAST, "grade", NOT_A_GRADE, "'good' is not a grade of"),
+    Case("named grade", GOOD + "q,c,x,good\n", "not-a-grade", LAST, "grade", WORD, "'good' is not a grade of"),
     Case("fraction", GOOD + "q,c,x,1.5\n", "not-a-grade", LAST, "grade", NOT_A_GRADE, "'1.5' is not a grade of"),
     Case("blank grade", GOOD + "q,c,x,\n", "missing-cell", LAST, "grade", MISSING, "the grade is missing"),
     Case("NaN grade", GOOD + "q,c,x,NaN\n", "missing-cell", LAST, "grade", MISSING),
-    Case("infinite grade", GOOD + "q,c,x,inf\n", "not-a-grade", LAST, "grade", NOT_A_GRADE, "'inf' is"),
+    Case("infinite grade", GOOD + "q,c,x,inf\n", "not-a-grade", LAST, "grade", WORD, "'inf' is"),
     Case("off the scale", GOOD + "q,c,x,7\n", "grade-off-scale", LAST, "grade", OFF, "grade 7", {"grades": "0-3"}),
     Case("below", GOOD + "q,c,x,-2\n", "grade-below-scale", LAST, "grade", ("unjudgeable", "on_bad_rows"), "grade -2"),
     Case("too large", GOOD + "q,c,x,200\nq,d,x,5000\n", "grade-too-large", LAST, "grade", OFF, "200 is too large"),
@@ -67,9 +68,7 @@ CASES = [
     ),
     Case("long value", GOOD + f"q,c,x,{'y' * 500}\n", "not-a-grade", LAST, "grade", NOT_A_GRADE, f"'{'y' * 56}... is"),
     Case("two lines", GOOD + 'q,c,x,"a\nb"\nq,d,x,1\n', "not-a-grade", LAST, "grade", NOT_A_GRADE, "'a\\nb' is not"),
-    Case(
-        "qrels", "1 0 a 1\n\n1 0 b x\n", "not-a-grade", "line 3", "grade", NOT_A_GRADE, read=read_gold, file="a.qrels"
-    ),
+    Case("qrels", "1 0 a 1\n\n1 0 b x\n", "not-a-grade", "line 3", "grade", WORD, read=read_gold, file="a.qrels"),
     Case("names only", HEADER + "q,a,x,Bad\nq,b,x,Good\n", "named-grades", "row 1 (line 2)", "grade", NAMES),
     Case("rf10", RF10, "named-grades", "row 2 (line 3)", "gold", NAMES, "", {"format": "trec-rf10"}, read_gold),
     Case("time", EXTRA + "time\na,x,1,2024-05-31\nb,x,1,yesterday\n", "bad-cell", "row 2 (line 3)", "time", BLANK),

@@ -27,6 +27,7 @@ from crowdrank._glossary import GLOSSARY
 from crowdrank._text import escape_invisible, format_p, minus_signs, one_line, percent, signed
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
+from crowdrank.consensus.families import describe_effective_assessors, effective_assessors
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
 from crowdrank.pipeline.contrasts import Contrast, adjust_contrasts, decide_verdict, detectable_standard_errors
@@ -210,6 +211,20 @@ def test_meanings_of_flags_name_the_reference(ranker_data: ReportData) -> None:
     meanings = {row["flag"]: row["help"] for row in flag_counts(data)}
     assert "than the experts on" in meanings["strict"]
     assert "than the experts or other assessors on" in meanings["lenient"]
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_families_count_as_fewer_assessors(labels_data: ReportData) -> None:
+    frame = labels_data.model.judgments_.frame
+    families = frame.assign(family=frame["assessor"].str[-1])
+    result = crowdrank.run(families, method="one-coin")
+    n_eff = effective_assessors(result.model)
+    assert n_eff is not None
+    sentence = describe_effective_assessors(families["assessor"].nunique(), n_eff)
+    assert f"count as {n_eff:.1f}" in sentence
+    for text in (" ".join(result.summary), markdown(result), render(ReportData(result, labels_data.folder))):
+        assert sentence in text
+    assert "count as" not in " ".join(labels_data.result.summary)
 
 
 @pytest.mark.usefixtures("no_charts")

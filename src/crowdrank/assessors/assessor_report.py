@@ -42,6 +42,7 @@ from crowdrank.assessors.reference import (
     nearest_expert_grades,
 )
 from crowdrank.assessors.severity import Severity, fit_severity
+from crowdrank.consensus.families import effective_assessors
 from crowdrank.consensus.fit_data import as_gold, as_judgments
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.model import Aggregator
@@ -291,6 +292,7 @@ class AssessorReport:
         scale: scale of the grades.
         modeled: whether informativeness comes from a model of assessors, otherwise it is measured against votes.
         expert_offset: mean difference between the assessors and the experts, if there are expert grades.
+        n_eff: effective number of independent assessors, if the model uses families.
         backend: library of `frame`.
 
     """
@@ -300,6 +302,7 @@ class AssessorReport:
     scale: Scale
     modeled: bool
     expert_offset: ExpertOffset | None = None
+    n_eff: float | None = None
     backend: str = "pandas"
 
     def __repr__(self) -> str:
@@ -475,7 +478,9 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
         if experts is None
         else expert_offset(table, experts, np.isin(conclusions["flag"].astype(str), UNRELIABLE_FLAGS))
     )
-    return AssessorReport(type(model).__name__, rows, table.scale, states is not None, offset, table.backend)
+    return AssessorReport(
+        type(model).__name__, rows, table.scale, states is not None, offset, effective_assessors(model), table.backend
+    )
 
 
 def _mark_copies(table: Judgments, conclusions: Columns) -> None:

@@ -23,7 +23,7 @@ from crowdrank.cli.console import (
 from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.options import read_folder, require_unset
 from crowdrank.consensus import METHODS
-from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.families import effective_assessors
 from crowdrank.errors import Fix, Location, Message, UsageError
 from crowdrank.readers.read_options import GoldReadOptions, PreferenceReadOptions, ReadOptions
 
@@ -419,11 +419,12 @@ def _format_score(score: float | None) -> str:
 
 def _family_sizes(model: Aggregator) -> dict[str, Any]:
     """Return the sizes of the families that the model found, if it searched, and how many assessors all count as."""
-    if not isinstance(model, FamilyAggregator):
-        return {}
-    found = model.found_families_
-    sizes = {} if found is None else {"families": [len(group) for group in found.groups]}
-    return sizes | ({"n_eff": model.n_eff_} if model.judgments_.families is not None else {})
+    found = getattr(model.assessor_estimator_, "found_families_", None)
+    sizes: dict[str, Any] = {}
+    if found is not None:
+        sizes = {"families": [len(group) for group in found.groups], "found_families": found.to_dict()}
+    n_eff = effective_assessors(model)
+    return sizes | ({} if n_eff is None else {"n_eff": n_eff})
 
 
 def _added_text(counts: dict[str, Any], noun: str) -> str:
@@ -456,7 +457,9 @@ def _summary_sentence(
         parts.append(f"{answers} {use[summary['unjudgeable_as']]}")
     if "families" in summary:
         sizes = ", ".join(f"{size:,}" for size in summary["families"])
-        parts.append(f"families of {sizes} assessors found" if sizes else "no families found")
+        found = summary["found_families"]
+        limit = "" if found["untestable"] else f" (error correlations from {found['detectable']:.2f} on can be found)"
+        parts.append(f"{f'families of {sizes} assessors' if sizes else 'no families'} found{limit}")
     if "n_eff" in summary:
         parts.append(f"{counted(summary['assessors'], 'assessor')} count as {summary['n_eff']:.1f}")
     if summary["features_used"]:

@@ -161,6 +161,7 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
         "informativeness": "modeled" if report.modeled else "measured",
         "flags": {name or "none": number for name, number in report.flags.items()},
         "alpha": asdict(alpha),
+        **({} if report.n_eff is None else {"n_eff": report.n_eff}),
         "expert_offset": None if report.expert_offset is None else asdict(report.expert_offset),
         "assessors": report.table.to_pylist(),
         "output": output,
@@ -171,6 +172,7 @@ def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: l
     """Print the number of assessors by flag, the files, figures of all assessors, and advice by flag."""
     from crowdrank.assessors.advice import ADVICE, FAULTS, REFERENCES
     from crowdrank.assessors.assessor_report import describe_few, describe_thin
+    from crowdrank.consensus.families import describe_effective_assessors
 
     if not report.modeled:
         print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
@@ -179,6 +181,8 @@ def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: l
     )
     written = f"; written to {' and '.join(outputs)}" if outputs else ""
     print_line(f"{counted(len(report.table), 'assessor')}: {flags}{written}.")
+    if effective := describe_effective_assessors(len(report.table), report.n_eff):
+        print_line(effective)
     if report.expert_offset is not None:
         print_line(f"{report.expert_offset}.")
     print_line(f"{alpha}.")

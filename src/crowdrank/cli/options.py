@@ -64,9 +64,12 @@ def parse_value(text: str, annotation: str) -> Any:
     ('7', 7, (1, 2))
     >>> parse_value("gda,glad", "tuple[str, ...] | None"), parse_value("None", "float | None")
     (('gda', 'glad'), None)
+    >>> parse_value("0.4,0.9", "float | tuple[float, ...]")
+    (0.4, 0.9)
     """
+    listed = f"[{text}]" if "tuple[float" in annotation and "," in text and not text.startswith("[") else text
     try:
-        value = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+        value = json.loads({"True": "true", "False": "false", "None": "null"}.get(listed, listed))
     except ValueError:
         return tuple(text.split(",")) if annotation.startswith("tuple[str") else text
     if isinstance(value, list):

@@ -69,6 +69,15 @@ def hard_labels_used(model_name: str) -> DataWarning:
     )
 
 
+def families_unused(model_name: str) -> DataWarning:
+    """Return the warning that a model does not use the families of assessors."""
+    return DataWarning(
+        f"{model_name} does not use the families of assessors: all count as independent",
+        kind="families-unused",
+        fix="use a model that does, such as gda, dawid-skene or threshold-dawid-skene",
+    )
+
+
 def _no_overlap_warning() -> DataWarning:
     return DataWarning(
         "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades "

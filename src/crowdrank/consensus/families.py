@@ -11,10 +11,10 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus.family_weights import correlation_increments, effective_n_assessors, nested_weights
-from crowdrank.consensus.model import EMAggregator, Table
+from crowdrank.consensus.model import Aggregator, EMAggregator, Table
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.shards import Shard
-from crowdrank.errors import DataWarning, Fix, shown
+from crowdrank.errors import DataWarning, Fix, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.joined import JoinedJudgments
@@ -50,6 +50,18 @@ class FamilyAggregator(EMAggregator):
     families: str
     family_correlation: float | tuple[float, ...]
     found_families_: FoundFamilies | None = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        correlations = np.atleast_1d(self.family_correlation)
+        if (np.diff(correlations) < 0).any():
+            fix = (
+                "give that of the coarsest families first: members of a finer family are also members of a coarser one"
+            )
+            problem = (
+                f"must not fall from coarse to fine families, as {', '.join(f'{one:g}' for one in correlations)} does"
+            )
+            raise UsageError(problem, parameter="family_correlation", fix=fix)
 
     def _annotate(self, table: Table, gold: Gold | None) -> tuple[Table, list[DataWarning]]:
         """Return the judgments and warnings about families found in the answers, if `families` is `auto` or `found`.
@@ -141,6 +153,25 @@ class FamilyAggregator(EMAggregator):
         levels = prepared.family_levels
         increments = correlation_increments(self.family_correlation, levels, prepared.estimated_correlations)
         return effective_n_assessors(levels, increments)
+
+
+def effective_assessors(model: Aggregator) -> float | None:
+    """Return how many independent assessors those of a fit count as, or None if the model uses no families."""
+    fitted = model.assessor_estimator_
+    if not isinstance(fitted, FamilyAggregator) or fitted.families == "none" or fitted.judgments_.families is None:
+        return None
+    return fitted.n_eff_
+
+
+def describe_effective_assessors(n_assessors: int, n_eff: float | None) -> str:
+    """Return a sentence with the effective number of assessors; empty if it is None.
+
+    >>> describe_effective_assessors(33, 4.1)
+    '33 assessors count as 4.1, because members of a family err together.'
+    """
+    if n_eff is None:
+        return ""
+    return f"{counted(n_assessors, 'assessor')} count as {n_eff:.1f}, because members of a family err together."
 
 
 def assessor_weights(shard: Shard, weight: Floats | None) -> Arrays:

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from crowdrank._typing import Codes, Floats, Integers
 from crowdrank.consensus.family_weights import correlation_increments, effective_n_assessors
@@ -58,6 +60,7 @@ class FoundFamilies:
     """Families found in the answers of assessors.
 
     Attributes:
+        assessors: ids of the assessors that were compared.
         family: code of the family of each assessor, (n_assessors,), numbered by first member; an assessor in no
             family has a code of its own.
         finer: code of the finer family (a subset of the family) of each assessor, (n_assessors,).
@@ -71,6 +74,7 @@ class FoundFamilies:
 
     """
 
+    assessors: pa.Array
     family: Codes
     finer: Codes
     correlation: Floats
@@ -87,6 +91,18 @@ class FoundFamilies:
         sizes = np.bincount(self.family)
         order = np.argsort(-sizes, kind="stable")
         return [np.flatnonzero(self.family == code) for code in order if sizes[code] > 1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the families with the ids of their members, and what limits them, as values for JSON."""
+        names = self.assessors.to_pylist()
+        return {
+            "groups": [[names[one] for one in group] for group in self.groups],
+            "correlations": [float(self.correlation[group[0]]) for group in self.groups],
+            "n_eff": self.n_eff,
+            "detectable": self.detectable,
+            "untestable": self.untestable,
+            "ambiguous": self.ambiguous,
+        }
 
 
 def find_families(judgments: Judgments, expert_grade: Floats | None = None) -> FoundFamilies:
@@ -133,6 +149,7 @@ def find_families(judgments: Judgments, expert_grade: Floats | None = None) -> F
     rho[is_single], finer_rho[is_single] = 0.0, 0.0
     levels = np.stack([family, finer])
     return FoundFamilies(
+        judgments.assessors,
         family,
         finer,
         rho,

@@ -33,7 +33,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus import METHODS, inspection, saved_models
 from crowdrank.consensus.assembly import CONSENSUS_FOLDER, ConsensusBuilder
 from crowdrank.consensus.crowdkit import CrowdKitMethods
-from crowdrank.consensus.data_warnings import hard_labels_used
+from crowdrank.consensus.data_warnings import families_unused, hard_labels_used
 from crowdrank.consensus.fit_data import as_gold, as_judgments, as_preferences, match_gold
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.inspection import InspectionMethods
@@ -494,6 +494,8 @@ class EMAggregator(Aggregator):
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
         if judgments.has_soft_labels and "soft labels" not in self.takes:
             data_warnings.append(hard_labels_used(type(self).__name__))
+        if table.families is not None and self._assessor_arrays() and "families" not in self._parameter_names():
+            data_warnings.append(families_unused(type(self).__name__))
         for warning in (*early_warnings, *start.warnings, *data_warnings):
             warnings.warn(warning, stacklevel=4)
         if not self.converged_ and n_iter is None:

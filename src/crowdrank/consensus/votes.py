@@ -15,9 +15,11 @@ from crowdrank.consensus.assembly import add_agreements
 from crowdrank.consensus.family_weights import nested_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
 from crowdrank.consensus.latent import normal_quantile
-from crowdrank.consensus.model import EMAggregator, Inputs, ThetaArray
+from crowdrank.consensus.model import EMAggregator, Inputs, Table, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.engine.shards import Shard, items_of
+from crowdrank.errors import DataWarning
+from crowdrank.judgments.gold import Gold
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +148,14 @@ class FamilyMean(Average):
     >>> FamilyMean().fit(votes).consensus_.documents["relevance"].tolist()
     [0.5]
     """
+
+    def _annotate(self, table: Table, gold: Gold | None) -> tuple[Table, list[DataWarning]]:
+        if table.families is not None:
+            return table, []
+        fix = "name the families in a column family, or by a pattern or separator in the names of assessors"
+        return table, [
+            DataWarning("There are no families, so that this is the plain average", kind="no-families", fix=fix)
+        ]
 
     def _weights(self, shard: Shard) -> NDArray[np.float64]:
         finest = shard.family_levels[-1:]

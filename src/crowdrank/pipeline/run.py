@@ -21,6 +21,7 @@ from crowdrank._text import counted
 from crowdrank.assessors.agreement import agreement_table, copies_warning, krippendorff_alpha
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
 from crowdrank.consensus.calibration import Calibration, calibrate
+from crowdrank.consensus.families import describe_effective_assessors, effective_assessors
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.passes import Engine
@@ -58,6 +59,8 @@ def summarize_labels(result: RunResult) -> list[str]:
         f"{alpha}.",
         f"{counted(unreliable, 'assessor')} of {len(assessors):,} answer at random or in reverse.",
     ]
+    if effective := describe_effective_assessors(len(assessors), effective_assessors(result.model)):
+        parts.insert(1, effective)
     if result.expert_offset is not None:
         parts.append(f"{result.expert_offset}.")
     return parts

@@ -35,6 +35,8 @@ BAD_ROW_REASONS = (
     BAD_PROBABILITIES_REASON,
 )  # fmt: skip
 """Reasons why a row is bad, in the order of the checks; the error is about the first reason that occurs."""
+MAX_SUGGESTED_ANSWER = 30
+"""Maximum number of characters of an answer that may mean 'cannot judge'."""
 SKIP_BAD_ROWS = Fix("leave such rows out with {}", "on_bad_rows", "skip")
 """Advice to leave out bad rows."""
 NAME_GRADES_FIX = Fix("name the grades from least to most relevant with {}", "grades", "Bad,Fair,Good")
@@ -297,7 +299,10 @@ class Origin:
             fixes = [GIVE_SCALE_FIX, SKIP_BAD_ROWS]
         elif scale.numeric and integer is None:
             problem, kind = f"{text} is not a grade of the scale {scale}", "not-a-grade"
-            fixes = ["use whole numbers", NAME_GRADES_FIX, SKIP_BAD_ROWS]
+            fixes = ["use whole numbers", NAME_GRADES_FIX]
+            if role == "grade" and str(cell).replace(" ", "").isalpha() and len(str(cell)) <= MAX_SUGGESTED_ANSWER:
+                fixes.append(Fix("if it means 'cannot judge', set {}", "unjudgeable", cell))
+            fixes.append(SKIP_BAD_ROWS)
         elif integer is not None and integer < 0:
             problem, kind = f"the grade {text} is below the scale {scale}", "grade-below-scale"
             fixes = [Fix("if it means 'cannot judge', set {}", "unjudgeable", integer), SKIP_BAD_ROWS]

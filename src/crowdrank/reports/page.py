@@ -22,6 +22,7 @@ from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted, minus_signs, one_line
 from crowdrank.assessors.advice import ADVICE
 from crowdrank.assessors.assessor_report import FLAGS, describe_few, describe_thin
+from crowdrank.consensus.families import describe_effective_assessors, effective_assessors
 from crowdrank.consensus.trace import trace
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, Message, UsageError
 from crowdrank.pipeline.result_tables import describe_next
@@ -176,6 +177,7 @@ def render(data: ReportData) -> str:
         "listed_tables": made,
         "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},
         "flag_counts": flag_counts,
+        "effective_assessors": describe_effective_assessors(data.sizes["assessors"], effective_assessors(data.model)),
         "thin_assessors": describe_thin(
             data.assessors["bias_reference"].tolist(), has_experts="gold_judgments" in data.assessors
         ),
