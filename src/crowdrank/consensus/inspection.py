@@ -174,7 +174,7 @@ def grade_gaussians(model: EMAggregator, assessor: Any = None) -> pa.Table:
 
     """
     names, rows = _select_assessors(model, assessor)
-    theta = model.theta_ | {name: model.theta_[name][rows] for name in model._assessor_arrays()}
+    theta = model.theta_ | {name: model.theta_[name][rows] for name in model._assessor_arrays() if name in model.theta_}
     gaussians = model._gaussians(theta)
     if gaussians is None:
         problem = f"{type(model).__name__} does not model grades as Gaussians"
