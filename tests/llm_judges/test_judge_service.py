@@ -12,6 +12,8 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
+from crowdrank.errors import UsageError
+from crowdrank.llm_judges.service_judging import ServiceClient
 from crowdrank.readers.read import read_judgments
 from crowdrank.service.domain.credentials import create_token
 from crowdrank.service.domain.pairs import PairRow, add_pairs
@@ -238,3 +240,11 @@ def test_a_wrong_address_or_token_is_one_error(
     monkeypatch.setenv("TOKEN_FIRST", "wrong")
     assert refusal(*words).kind == "service-refused"
     assert list(Path().glob("*.sqlite-*")) == []
+
+
+def test_projects_that_ask_for_preferences_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"name": "jam", "grades": ["left", "tie", "right"], "task": "preferences"}
+    monkeypatch.setattr(ServiceClient, "_send", lambda *arguments, **content: answer)
+    with ServiceClient("http://127.0.0.1:9", "jam", "token") as client, pytest.raises(UsageError) as caught:
+        client.fetch_scale()
+    assert caught.value.kind == "is-preferences"

@@ -48,7 +48,7 @@ class Judging:
         qualification = "pending" if settings.get("qualification_share") is not None else "not-required"
 
         def create(connection: Connection) -> None:
-            project = create_project(connection, name, "0-3", database.now(), **settings)
+            project = self.create(connection, name, settings)
             rows = [PairRow(f"q{number // 2}", f"d{number}", body="text") for number in range(n_pairs)]
             add_pairs(connection, project, rows, database.now())
             for number, kind in enumerate(kinds, start=1):
@@ -60,6 +60,9 @@ class Judging:
                 connection.execute(insert(schema.membership).values(**member, qualification=qualification))
 
         database.write(create)
+
+    def create(self, connection: Connection, name: str, settings: dict[str, Any]) -> Project:
+        return create_project(connection, name, "0-3", self.database.now(), **settings)
 
     @property
     def project(self) -> Project:
@@ -92,9 +95,9 @@ class Judging:
         return receipts
 
     def answer(self, assessor: int, lease: Lease | None = None, **fields: Any) -> Receipt:
-        """Answer a pair, with grade 1 unless another is given."""
+        """Answer a pair, with grade 1 or "left" unless another is given."""
         if fields.setdefault("kind", "grade") == "grade":
-            fields.setdefault("grade", 1)
+            fields.setdefault("grade", "left" if self.project.asks_preferences else 1)
         fields.setdefault("client_id", f"c{next(self.numbers)}")
         return self.send(assessor, Answer(lease=None if lease is None else lease.token, **fields))[0]
 

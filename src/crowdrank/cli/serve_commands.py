@@ -166,12 +166,16 @@ def new_project(
     pairs: Annotated[
         Path | None,
         o.path_option(
-            "Pairs to judge; a column `honeypot` has the correct grade of gold pairs. The policy compare adds the "
-            "first documents of the rankings, and needs no other pairs.",
+            "Pairs to judge; a column `honeypot` has the correct grade of gold pairs. With --task preferences, the "
+            "columns are query, left and right, or query and document to let the service choose. The policy compare "
+            "adds the first documents of the rankings, and needs no other pairs.",
             show_default="the first documents of the rankings",
         ),
     ] = None,
-    grades: Annotated[str, typer.Option(help="Grades from least to most relevant, such as 0-3 or Bad,Good.")] = "0-3",
+    grades: Annotated[
+        str | None,
+        typer.Option(help="Grades from least to most relevant, such as 0-3 or Bad,Good.", show_default="0-3"),
+    ] = None,
     texts: Annotated[
         list[Path] | None, typer.Option(help="Texts of queries and documents. Repeatable.", show_default=False)
     ] = None,
@@ -200,6 +204,7 @@ def new_project(
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --settled 0.95
         crowdrank new-project judging.db jam --policy compare --runs a.trec,b.trec --labels-from expert
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --min-information 0.5
+        crowdrank new-project judging.db jam --task preferences --policy preferences --pairs pairs.csv --labels 1-3
     """
     require_service_packages()
     from crowdrank.judgments.scale import Scale
@@ -210,10 +215,18 @@ def new_project(
     rules = "" if guidelines is None else read_guidelines(guidelines)
     quotas = {labels_from: _parse_labels(labels or ("1" if runs else "2-3"))}
     settings = {**asdict(chosen), "guidelines": rules, "quotas": quotas}
-    Scale.parse(grades)  # before the database is created
+    if chosen.task == "preferences":  # before the database is created
+        if grades is not None:
+            raise UsageError("are not used for preferences", parameter="grades", kind="no-grades", fix="leave them out")
+    else:
+        grades = "0-3" if grades is None else grades
+        Scale.parse(grades)
     check_settings(settings)
     rankings = _read_rankings(runs, chosen.policy)
-    rows = read_pair_files(_pool(pairs, rankings, chosen.measure), texts or [])
+    if pairs is not None and chosen.task == "preferences":
+        rows = read_pair_files(pairs, texts or [], chosen.task)
+    else:
+        rows = read_pair_files(_pool(pairs, rankings, chosen.measure), texts or [])
     with _removed_on_error(database), open_database(database) as opened:
         created = create_project_with_pairs(opened, name, grades, rows, settings, rankings)
     for note in created.notes:

@@ -90,8 +90,15 @@ class ServiceClient:
         self._client.close()
 
     def fetch_scale(self) -> Scale:
-        """Return the scale of the project."""
-        return Scale.parse(self._send("GET", "")["grades"])
+        """Return the scale of the project; raise UsageError if it asks for preferences."""
+        project = self._send("GET", "")
+        if project.get("task") == "preferences":
+            problem = (
+                f"The project {shown(project['name'])} asks which of two documents is better, and judges give grades"
+            )
+            fix = "name a project that asks for grades"
+            raise UsageError(problem, kind="is-preferences", fix=fix)
+        return Scale.parse(project["grades"])
 
     def lease_pairs(self, count: int) -> tuple[list[LeasedPair], str]:
         """Lease up to `count` pairs; return them, and the status of the judge or why it gets no pairs."""

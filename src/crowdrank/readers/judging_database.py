@@ -29,11 +29,12 @@ from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.readers.sources import BadRows, Source, no_rows_error
 
 EARLIER_GENERATION_REASON, TRAINING_PAIR_REASON = "answer of an earlier generation", "answer to a training pair"
+CANNOT_JUDGE_REASON = "cannot judge"
 """Reasons, shown to the user, for which answers are left out."""
-PROJECTS_SQL = "SELECT name, grades FROM project ORDER BY name"
+PROJECTS_SQL = "SELECT name, grades, settings FROM project ORDER BY name"
 ANSWERS_SQL = """
-SELECT query, document, assessor, kind, family, answer, grade, received, active_ms, price, pair_kind, gold_grade,
-    comment, is_current, probabilities, probability, sample_draw
+SELECT query, document, other, is_swapped, assessor, kind, family, answer, grade, received, active_ms, price, pair_kind,
+    gold_grade, comment, is_current, probabilities, probability, sample_draw
 FROM judgment WHERE project = :project ORDER BY received, query, document, assessor
 """
 PAIRS_SQL = """
@@ -86,6 +87,16 @@ ANSWER_SCHEMA = pa.schema(
     }
 )
 """Columns of answers; `duration` is in seconds, `cost` is the price of the assessor, times are UTC."""
+PREFERENCE_SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("query", "left", "right", "assessor", "kind", "family"), pa.string()),
+        "preference": pa.int64(),
+        **{name: ANSWER_SCHEMA.field(name).type for name in ("time", "duration", "cost")},
+        "honeypot": pa.int64(),
+        "comment": pa.string(),
+    }
+)
+"""Columns of preferences, with the documents on the sides on which they were shown."""
 PAIR_SCHEMA = pa.schema(
     dict.fromkeys(
         ("query", "document", "honeypot", "query_text", "information_need", "title", "body", "link"), pa.string()
@@ -256,6 +267,7 @@ class JudgingDatabase(Source):
 
     Attributes:
         grades: names of the grades of the project, from least to most relevant.
+        has_preferences: whether the answers are preferences between two documents.
 
     """
 
@@ -267,15 +279,21 @@ class JudgingDatabase(Source):
             rows = select(PROJECTS_SQL, {})
         with _report_damage(address):
             projects = {row["name"]: list(map(str, _parse_json(row["grades"]))) for row in rows}
+            tasks = {row["name"]: dict(_parse_json(row["settings"])).get("task", "grades") for row in rows}
         self.project = _choose_project(address, list(projects))
         self.grades: list[str] = projects[self.project]
+        self.has_preferences = tasks[self.project] == "preferences"
         self.names = [*ANSWER_SCHEMA.names, *Scale.parse(self.grades).share_names]
+        if self.has_preferences:
+            self.names = PREFERENCE_SCHEMA.names
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`."""
         rows = self.select(ANSWERS_SQL)
         with _report_damage(self.address):
-            table = answer_table(rows, self.grades, bad_rows)
+            table = (
+                preference_table(rows, bad_rows) if self.has_preferences else answer_table(rows, self.grades, bad_rows)
+            )
         if not len(table):
             raise no_rows_error(self.name)
         columns = {name: table[name] if name in table.column_names else pa.nulls(len(table)) for name in names}
@@ -283,11 +301,18 @@ class JudgingDatabase(Source):
 
     def open_pairs(self) -> OpenPairs:
         """Return the open pairs of the project as a table."""
+        self._require_grades()
         return OpenPairs(self)
 
     def expert_grades(self) -> ExpertGrades:
         """Return the grades of gold pairs, adjudicated grades and the answers of experts as a table."""
+        self._require_grades()
         return ExpertGrades(self)
+
+    def _require_grades(self) -> None:
+        if self.has_preferences:
+            problem = f"the project {shown(self.project)} has preferences between two documents, not grades"
+            raise InputError(problem, source=self.name, kind="is-preferences", fix="give the database as preferences")
 
     def sample(self) -> SampledAnswers | None:
         """Return the answers to pairs that were drawn by the policy `compare`; None if none were."""
@@ -404,16 +429,8 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
         bad_rows: counts of answers that are left out: those of earlier generations, and those to training pairs.
 
     """
-    kept = []
-    for row in rows:
-        if row["pair_kind"] == "training":
-            bad_rows.count_left_out(TRAINING_PAIR_REASON, 1)
-        elif not row["is_current"]:
-            bad_rows.count_left_out(EARLIER_GENERATION_REASON, 1)
-        else:
-            kept.append(_answer_row(row, grades))
-    table = pa.Table.from_pylist(kept, ANSWER_SCHEMA.set(6, pa.field("time", pa.int64())))
-    table = table.set_column(6, "time", pc.cast(table["time"], pa.timestamp("ms")))
+    kept = [_answer_row(row, grades) for row in _used_rows(rows, bad_rows)]
+    table = _with_times(kept, ANSWER_SCHEMA)
     if any(row["probabilities"] is not None for row in kept):
         names = Scale.parse(grades).share_names
         shares = [row["probabilities"] or [None] * len(names) for row in kept]
@@ -423,6 +440,58 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
         for field in SAMPLE_SCHEMA:
             table = table.append_column(field, pa.array([row[field.name] for row in kept], field.type))
     return add_scale_column(table, Scale.parse(grades))
+
+
+def preference_table(rows: Iterable[Row], bad_rows: BadRows) -> pa.Table:
+    """Return rows of the view `judgment` as preferences, in the columns that :func:`read_preferences` recognizes.
+
+    Args:
+        rows: rows of `ANSWERS_SQL`.
+        bad_rows: counts of answers that are left out: as in :func:`answer_table`, and those that say "cannot judge".
+
+    """
+    kept = []
+    for row in _used_rows(rows, bad_rows):
+        if row["answer"] == CANNOT_JUDGE:
+            bad_rows.count_left_out(CANNOT_JUDGE_REASON, 1)
+        else:
+            kept.append(_preference_row(row))
+    return _with_times(kept, PREFERENCE_SCHEMA)
+
+
+def _used_rows(rows: Iterable[Row], bad_rows: BadRows) -> Iterator[Row]:
+    """Yield the answers of the current generation that are not to training pairs; count the others."""
+    for row in rows:
+        if row["pair_kind"] == "training":
+            bad_rows.count_left_out(TRAINING_PAIR_REASON, 1)
+        elif not row["is_current"]:
+            bad_rows.count_left_out(EARLIER_GENERATION_REASON, 1)
+        else:
+            yield row
+
+
+def _with_times(rows: Sequence[Row], columns: pa.Schema) -> pa.Table:
+    """Return rows with times in milliseconds as a table."""
+    place = columns.get_field_index("time")
+    table = pa.Table.from_pylist(rows, columns.set(place, pa.field("time", pa.int64())))
+    return table.set_column(place, "time", pc.cast(table["time"], pa.timestamp("ms")))
+
+
+def _preference_row(row: Row) -> dict[str, Any]:
+    """Return a preference with the sides as they were shown; stored codes 0, 1, 2 are of the pair as it is stored."""
+    left, right, sign = row["document"], row["other"], 1
+    if row["is_swapped"]:
+        left, right, sign = right, left, -1
+    return {
+        **{name: row[name] for name in ("query", "assessor", "kind", "family", "comment")},
+        "left": left,
+        "right": right,
+        "preference": sign * (row["grade"] - 1),
+        "time": row["received"],
+        "duration": None if row["active_ms"] is None else row["active_ms"] / 1000,
+        "cost": row["price"],
+        "honeypot": sign * (row["gold_grade"] - 1) if row["pair_kind"] == "gold" else None,
+    }
 
 
 def _answer_row(row: Row, grades: Sequence[str]) -> dict[str, Any]:

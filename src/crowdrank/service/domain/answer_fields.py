@@ -20,13 +20,15 @@ ANSWER_KINDS: tuple[str, ...] = get_args(AnswerKind)
 class Answer:
     """An answer of an assessor.
 
-    The pair is given by the token of a lease, by its id, or by the ids of query and document in the user's files.
+    The pair is given by the token of a lease, by its id, or by the ids of query and document in the user's files. The
+    sides of a preference are those of the lease or of `document` and `other`, or, with an id, those of the pair.
 
     Attributes:
         client_id: made by the client, so that a repeated request is recognized.
         kind: `grade`, `cannot-judge` or `later`.
         grade: name or number of the grade on the scale of the project, for the kind `grade`.
         lease: token of the lease.
+        other: id of the right document, for a preference; `document` is the left one.
         comment: remark of the assessor.
         spans: marked passages of the document.
         active_ms: time on the pair, in milliseconds.
@@ -42,6 +44,7 @@ class Answer:
     pair_id: int | None = None
     query: str | None = None
     document: str | None = None
+    other: str | None = None
     comment: str | None = None
     spans: Sequence[Mapping[str, Any]] | None = None
     active_ms: int | None = None

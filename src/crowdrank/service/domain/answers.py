@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
 
@@ -92,6 +92,7 @@ class _LeaseRow:
     expires: int
     ended: int | None
     end_kind: str | None
+    is_swapped: bool
 
 
 _EVENT, _ANSWER, _LEASE, _QUOTA, _PAIR = schema.event, schema.answer, schema.lease, schema.quota, schema.pair
@@ -226,6 +227,19 @@ def _add_client_id_to_errors(answer: Answer) -> Iterator[None]:
         raise
 
 
+class _ShownPair(NamedTuple):
+    """Pair of an answer, and whether the assessor saw the other document of a comparison on the left."""
+
+    pair_id: int
+    is_swapped: bool = False
+
+
+def _pair_key(answer: Answer) -> tuple[str, ...]:
+    """Return the ids of the query and the documents of an answer, as :func:`find_pairs` takes them."""
+    documents = [answer.document or ""] if answer.other is None else sorted([answer.document or "", answer.other])
+    return answer.query or "", *documents
+
+
 class _AnswerRecorder:
     """Recorder of the answers of one request: reads the pairs once, applies each answer, and writes once."""
 
@@ -245,17 +259,17 @@ class _AnswerRecorder:
 
     def record(self, answers: Sequence[Answer]) -> list[Receipt]:
         for number, answer in enumerate(answers, start=1):
-            for column in ("client_id", "lease", "query", "document", "comment"):
+            for column in ("client_id", "lease", "query", "document", "other", "comment"):
                 with _add_client_id_to_errors(answer):
                     check_text(getattr(answer, column), place=f"answer {number}", column=column)
         stored = {} if self._load_leased_pairs(answers) else self._load_stored(answers)
-        pair_ids = self._find_pair_ids(answers)
+        shown_pairs = self._find_pairs(answers)
         if not self.states:
-            self._load_states(answers, pair_ids)
+            self._load_states(answers, [one.pair_id for one in shown_pairs])
         receipts = []
-        for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
+        for number, (answer, one) in enumerate(zip(answers, shown_pairs, strict=True), start=1):
             with _add_client_id_to_errors(answer):
-                known = self._make_event(answer, pair_id, stored.get(answer.client_id), f"answer {number}")
+                known = self._make_event(answer, one, stored.get(answer.client_id), f"answer {number}")
             stored[answer.client_id] = known
             receipts.append(self._make_receipt(known))
         self._write()
@@ -297,17 +311,22 @@ class _AnswerRecorder:
         return stored
 
     def _make_event(
-        self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, location: str
+        self, answer: Answer, pair: _ShownPair, known: Mapping[str, Any] | None, location: str
     ) -> Mapping[str, Any]:
         """Return the event of an answer: the stored one of the same client id, or a new one."""
         grade = check_grade(answer, self.project, location)
+        probabilities = check_probabilities(answer, self.project, location)
+        if pair.is_swapped:
+            grade = self._swap_sides(grade)
+            probabilities = None if probabilities is None else probabilities[::-1]
         content = {
-            "pair_id": pair_id,
+            "pair_id": pair.pair_id,
             "kind": answer.kind,
             "grade": grade,
+            "is_swapped": pair.is_swapped,
             "comment": answer.comment,
             "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
-            "probabilities": check_probabilities(answer, self.project, location),
+            "probabilities": probabilities,
         }
         if known is None:
             return self._make_new_event(answer, content, location)
@@ -315,18 +334,22 @@ class _AnswerRecorder:
             raise _client_id_error(answer.client_id, location)
         return known
 
-    def _find_pair_ids(self, answers: Sequence[Answer]) -> list[int]:
-        """Return the pair id of each answer; raise NotFound for an unknown lease or pair."""
+    def _swap_sides(self, grade: int | None) -> int | None:
+        """Return the position of a preference on the scale with the sides exchanged."""
+        return None if grade is None else len(self.project.grades) - 1 - grade
+
+    def _find_pairs(self, answers: Sequence[Answer]) -> list[_ShownPair]:
+        """Return the pair of each answer; raise NotFound for an unknown lease or pair."""
         unnamed = [answer for answer in answers if answer.lease is None and answer.pair_id is None]
-        keys = [(answer.query or "", answer.document or "") for answer in unnamed]
+        keys = [_pair_key(answer) for answer in unnamed]
         by_keys = find_pairs(self.connection, self.project, keys) if keys else {}
         found = []
         for number, answer in enumerate(answers, start=1):
             with _add_client_id_to_errors(answer):
-                found.append(self._pair_id(answer, by_keys, f"answer {number}"))
+                found.append(self._find_pair(answer, by_keys, f"answer {number}"))
         return found
 
-    def _pair_id(self, answer: Answer, by_keys: Mapping[tuple[str, str], int], location: str) -> int:
+    def _find_pair(self, answer: Answer, by_keys: Mapping[tuple[str, ...], int], location: str) -> _ShownPair:
         if answer.lease is not None:
             lease = self.leases.get(answer.lease)
             if lease is None:
@@ -335,17 +358,20 @@ class _AnswerRecorder:
             if answer.pair_id not in (None, lease.pair_id):
                 problem = f"the lease is on pair {lease.pair_id}, not on pair {answer.pair_id}"
                 raise Invalid(problem, place=location, kind="other-pair", fix="send only the lease")
-            return int(lease.pair_id)
+            return _ShownPair(int(lease.pair_id), bool(lease.is_swapped))
         if answer.pair_id is not None:
-            return min(answer.pair_id, MAX_ID)
+            return _ShownPair(min(answer.pair_id, MAX_ID))
         if answer.query is None or answer.document is None:
             fix = "send lease, pair_id, or query and document"
             raise Invalid("the answer names no pair", place=location, kind="no-pair", fix=fix)
-        pair_id = by_keys.get((answer.query, answer.document))
+        pair_id = by_keys.get(_pair_key(answer))
         if pair_id is None:
-            problem = f"there is no pair of query {shown(answer.query)} and document {shown(answer.document)}"
+            named = f"document {shown(answer.document)}"
+            if answer.other is not None:
+                named = f"documents {shown(answer.document)} and {shown(answer.other)}"
+            problem = f"there is no pair of query {shown(answer.query)} and {named}"
             raise NotFound(problem, place=location, kind="no-pair")
-        return pair_id
+        return _ShownPair(pair_id, answer.other is not None and answer.other < answer.document)
 
     def _load_states(self, answers: Sequence[Answer], pair_ids: Sequence[int]) -> None:
         """Lock the leases and then the quotas of the pairs, and read the state of the pairs."""
@@ -439,14 +465,18 @@ class _AnswerRecorder:
         self.changes[LabelSlot(state.pair.id, self.member.kind, state.pair.generation)] += change
 
     def _make_receipt(self, event: Mapping[str, Any]) -> Receipt:
-        grades, pair = self.project.grades, self.states[event["pair_id"]].pair
-        feedback = None
+        pair, feedback = self.states[event["pair_id"]].pair, None
         if pair.kind == "training" and event["kind"] in ("grade", "cannot-judge"):
             is_correct = event["grade"] == pair.gold_grade
-            feedback = Feedback(is_correct, grades[pair.gold_grade], pair.explanation)
+            feedback = Feedback(is_correct, self._shown_grade(pair.gold_grade, event) or "", pair.explanation)
         stored = ("client_id", "pair_id", "kind", "generation", "is_late", "is_counted", "received")
-        grade = None if event["grade"] is None else grades[event["grade"]]
+        grade = self._shown_grade(event["grade"], event)
         return Receipt(**{name: event[name] for name in stored}, grade=grade, feedback=feedback)
+
+    def _shown_grade(self, grade: int | None, event: Mapping[str, Any]) -> str | None:
+        """Return the name of a grade; of a preference, with the sides as the assessor saw them."""
+        code = self._swap_sides(grade) if event["is_swapped"] else grade
+        return None if code is None else self.project.grades[code]
 
     def _write(self) -> None:
         if not self.events:

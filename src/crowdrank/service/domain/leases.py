@@ -6,6 +6,7 @@ answered, returned or expired.
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,13 @@ from typing import Any, Literal
 from sqlalchemy import BindParameter, Connection, Row, RowMapping, and_, bindparam, insert, select, update
 
 from crowdrank.errors import shown
-from crowdrank.service.domain.pairs import CONTENT_COLUMNS, PAIRS_WITH_TEXTS, PairContent, pair_content
+from crowdrank.service.domain.pairs import (
+    CONTENT_COLUMNS,
+    PAIRS_WITH_TEXTS,
+    ComparisonContent,
+    PairContent,
+    pair_content,
+)
 from crowdrank.service.domain.projects import Project
 from crowdrank.service.domain.quotas import LabelSlot, release_places
 from crowdrank.service.service_errors import Conflict, Forbidden, NotFound
@@ -41,7 +48,7 @@ class Lease:
 
     token: str
     expires: int
-    content: PairContent
+    content: ComparisonContent | PairContent
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ _SELECT_CONTENTS = (
     select(*CONTENT_COLUMNS).select_from(PAIRS_WITH_TEXTS).where(_PAIR.c.id.in_(bindparam("pairs", expanding=True)))
 )
 _SELECT_LIVE_LEASES = (
-    select(_LEASE.c.token, _LEASE.c.expires, *CONTENT_COLUMNS)
+    select(_LEASE.c.token, _LEASE.c.expires, _LEASE.c.is_swapped, *CONTENT_COLUMNS)
     .select_from(PAIRS_WITH_TEXTS.join(_LEASE, _LEASE.c.pair_id == _PAIR.c.id))
     .where(
         _LEASE.c.assessor_id == _ASSESSOR_ID,
@@ -212,6 +219,7 @@ def insert_leases(
             "issued": now,
             "expires": now + 1000 * project.lease_seconds,
             "is_undo": is_undo,
+            "is_swapped": project.asks_preferences and _draw_sides(project, assessor_id, pair_id, generation),
         }
         for pair_id, generation in pairs
     ]
@@ -219,8 +227,16 @@ def insert_leases(
         return []
     connection.execute(insert(_LEASE), rows)
     found = connection.execute(_SELECT_CONTENTS, {"pairs": [row["pair_id"] for row in rows]})
-    contents = {row.pair_id: pair_content(row) for row in found}
-    return [Lease(row["token"], row["expires"], contents[row["pair_id"]]) for row in rows]
+    contents = {row.pair_id: row for row in found}
+    return [
+        Lease(row["token"], row["expires"], pair_content(contents[row["pair_id"]], is_swapped=row["is_swapped"]))
+        for row in rows
+    ]
+
+
+def _draw_sides(project: Project, assessor_id: int, pair_id: int, generation: int) -> bool:
+    """Return whether an assessor sees the documents of a comparison swapped: random, and the same after undo."""
+    return random.Random(f"{project.id} {assessor_id} {pair_id} {generation}").random() < 0.5
 
 
 def find_live_leases(connection: Connection, project: Project, assessor_id: int, limit: int, now: int) -> list[Lease]:
@@ -238,7 +254,7 @@ def get_leases(
 
 
 def _lease(row: Row[*tuple[Any, ...]]) -> Lease:
-    return Lease(row.token, row.expires, pair_content(row))
+    return Lease(row.token, row.expires, pair_content(row, is_swapped=row.is_swapped))
 
 
 def _end_leases(connection: Connection, rows: Sequence[Sequence[Any]], end: str, now: int) -> None:

@@ -1,13 +1,18 @@
-"""Pairs of a query and a document: adding them with their texts, closing and reopening them."""
+"""Pairs of a query and a document, or two documents to compare: adding them with their texts, closing, reopening them.
+
+The documents of a comparison are stored in the order of their ids, whatever the order in a request. Answers, gold
+grades and consensus are stored as if the first one were on the left.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -29,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy import tuple_ as sql_tuple
 
 from crowdrank.errors import shown
+from crowdrank.service.domain.comparisons import Comparison, choose_comparisons
 from crowdrank.service.domain.projects import MAX_CONDITION_VALUES, MAX_ID, Project, check_text, lock_project
 from crowdrank.service.domain.quotas import add_quotas, first_priority
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
@@ -39,12 +45,25 @@ ROWS_PER_STATEMENT = 500
 
 
 @dataclass(frozen=True)
+class DocumentRow:
+    """A document with its texts. Texts that are None keep what is stored."""
+
+    document: str
+    title: str | None = None
+    body: str | None = None
+    fields: Mapping[str, Any] | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True)
 class PairRow:
     """A pair to add. Texts that are None keep what is stored.
 
     Attributes:
         query: id of the query in the user's files.
-        document: id of the document in the user's files.
+        document: id of the document in the user's files; of a comparison, the left one.
+        other: the right document of a comparison. Without it, a project that asks for preferences chooses the
+            comparisons of the document.
         kind: `real`, `gold` (honeypot) or `training`.
         gold_grade: correct grade, for gold and training pairs.
         explanation: shown after the answer to a training pair.
@@ -62,6 +81,18 @@ class PairRow:
     kind: str = "real"
     gold_grade: str | int | None = None
     explanation: str | None = None
+    other: DocumentRow | None = None
+
+    @property
+    def documents(self) -> tuple[DocumentRow, ...]:
+        """The document, and the other one of a comparison."""
+        own = DocumentRow(self.document, self.title, self.body, self.fields, self.url)
+        return (own,) if self.other is None else (own, self.other)
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether the right document of a comparison is stored as the first one."""
+        return self.other is not None and self.other.document < self.document
 
 
 @dataclass(frozen=True)
@@ -74,6 +105,17 @@ class AddedPairs:
     queries_changed: int = 0
     documents_added: int = 0
     documents_changed: int = 0
+
+
+@dataclass(frozen=True)
+class DocumentContent:
+    """Texts of a document that an assessor sees; `document` is its id in the user's files."""
+
+    document: str
+    title: str
+    body: str
+    fields: Mapping[str, Any]
+    url: str | None
 
 
 @dataclass(frozen=True)
@@ -92,6 +134,13 @@ class PairContent:
 
 
 @dataclass(frozen=True)
+class ComparisonContent(PairContent):
+    """Texts of two documents to compare: `document`, which is shown on the left, and `other`."""
+
+    other: DocumentContent
+
+
+@dataclass(frozen=True)
 class QuotaState:
     """Labels of a pair for one kind of assessor: counted or leased (`taken`), wanted, and accepted at most."""
 
@@ -103,7 +152,7 @@ class QuotaState:
 
 @dataclass(frozen=True)
 class PairState:
-    """State of a pair, for leads. `gold_grade` is the name of the grade."""
+    """State of a pair, for leads. `gold_grade` is the name of the grade, `other` the right document of a comparison."""
 
     pair_id: int
     query: str
@@ -115,6 +164,8 @@ class PairState:
     is_open: bool
     generation: int
     quotas: Mapping[str, QuotaState]
+    other: str | None = None
+    other_title: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +190,18 @@ class PairFilter:
     guidelines_before: int | None = None
 
 
+OTHER = schema.document.alias("other")
+"""The other document of comparisons."""
+
+
+class PairKey(NamedTuple):
+    """Ids in the database of the query and of the documents of a pair."""
+
+    query_id: int
+    document_id: int
+    other_document_id: int | None = None
+
+
 CONTENT_COLUMNS = (
     schema.pair.c.id.label("pair_id"),
     schema.query.c.key.label("query"),
@@ -149,9 +212,13 @@ CONTENT_COLUMNS = (
     schema.document.c.body,
     schema.document.c.fields,
     schema.document.c.url,
+    OTHER.c.key.label("other"),
+    *(OTHER.c[name].label(f"other_{name}") for name in ("title", "body", "fields", "url")),
 )
-PAIRS_WITH_TEXTS = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
-    schema.document, schema.document.c.id == schema.pair.c.document_id
+PAIRS_WITH_TEXTS = (
+    schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id)
+    .join(schema.document, schema.document.c.id == schema.pair.c.document_id)
+    .outerjoin(OTHER, OTHER.c.id == schema.pair.c.other_document_id)
 )
 
 
@@ -178,16 +245,29 @@ def add_pairs(connection: Connection, project: Project, rows: Sequence[PairRow],
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
         stop = start + ROWS_PER_STATEMENT
         counts += _add_chunk(connection, project, list(enumerate(rows[start:stop], start + 1)), codes[start:stop], now)
+    if project.asks_preferences:
+        counts["pairs_added"] += _add_chosen_comparisons(connection, project, rows)
     return AddedPairs(**counts)
 
 
 def _check_row(project: Project, number: int, row: PairRow) -> int | None:
     """Return the position of the gold grade on the scale, or None; raise Invalid for an invalid row."""
     location = f"row {number}"
-    for column in ("query", "document", "query_text", "need", "title", "body", "url", "explanation"):
+    for column in ("query", "query_text", "need", "explanation"):
         check_text(getattr(row, column), place=location, column=column)
-    if not row.query or not row.document:
+    for one in row.documents:
+        for column in ("document", "title", "body", "url"):
+            check_text(getattr(one, column), place=location, column=column)
+    if not row.query or not all(one.document for one in row.documents):
         raise Invalid("query and document must not be empty", place=location, kind="missing-id")
+    if row.other is not None and not project.asks_preferences:
+        fix = "leave the other document out, or create a project with the task preferences"
+        raise Invalid("the project asks for grades of single documents", place=location, kind="is-comparison", fix=fix)
+    if row.other is not None and row.other.document == row.document:
+        fix = "compare two different documents"
+        raise Invalid("a document is compared with itself", place=location, kind="same-document", fix=fix)
+    if row.other is None and project.asks_preferences and row.kind != "real":
+        raise Invalid(f"a {row.kind} pair needs two documents", place=location, kind="one-document")
     if row.kind not in schema.PAIR_KINDS:
         problem = f"{shown(row.kind)} is not a kind of pair; use {', '.join(schema.PAIR_KINDS)}"
         raise Invalid(problem, place=location, column="kind", kind="unknown-pair-kind")
@@ -195,7 +275,8 @@ def _check_row(project: Project, number: int, row: PairRow) -> int | None:
         if row.kind != "real":
             raise Invalid(f"a {row.kind} pair needs a gold grade", place=location, column="gold_grade", kind="no-gold")
         return None
-    return project.grade_code(row.gold_grade, place=location, column="gold_grade")
+    code = project.grade_code(row.gold_grade, place=location, column="gold_grade")
+    return len(project.grades) - 1 - code if row.is_swapped else code
 
 
 def _add_chunk(
@@ -209,30 +290,84 @@ def _add_chunk(
     documents: dict[str, dict[str, Any]] = {}
     for _, row in numbered:
         queries.setdefault(row.query, {}).update(_without_none(text=row.query_text, need=row.need))
-        texts = _without_none(title=row.title, body=row.body, fields=row.fields, url=row.url)
-        documents.setdefault(row.document, {}).update(texts)
+        for one in row.documents:
+            texts = _without_none(title=one.title, body=one.body, fields=one.fields, url=one.url)
+            documents.setdefault(one.document, {}).update(texts)
     query_ids, counts = _insert_or_update(connection, schema.query, project.id, queries, {"text": "", "need": ""})
     blank: dict[str, Any] = {"title": "", "body": "", "fields": {}, "url": None}
     document_ids, document_counts = _insert_or_update(
         connection, schema.document, project.id, documents, blank, lambda texts: _document_version(texts, now)
     )
-    wanted: dict[tuple[int, int], tuple[str, int | None]] = {}
+    wanted: dict[PairKey, tuple[str, int | None]] = {}
     values: list[dict[str, Any]] = []
-    known = _existing_pairs(connection, [(query_ids[row.query], document_ids[row.document]) for _, row in numbered])
-    for (number, row), code in zip(numbered, codes, strict=True):
-        key = query_ids[row.query], document_ids[row.document]
+    named = [
+        (number, row, code, _pair_key(row, query_ids, document_ids))
+        for (number, row), code in zip(numbered, codes, strict=True)
+        if row.other is not None or not project.asks_preferences
+    ]
+    known = _existing_pairs(connection, [key for *_, key in named])
+    for number, row, code, key in named:
         stored = known.get(key) or wanted.get(key)
         if stored is None:
             wanted[key] = row.kind, code
-            ids = {"project_id": project.id, "query_id": key[0], "document_id": key[1]}
-            values.append({**ids, "kind": row.kind, "gold_grade": code, "explanation": row.explanation})
+            values.append(_pair_values(project, key, row.kind, code, row.explanation))
         elif stored != (row.kind, code):
-            problem = f"the pair {shown(row.query)}, {shown(row.document)} exists with another kind or gold grade"
+            named_ids = ", ".join(shown(name) for name in (row.query, *(one.document for one in row.documents)))
+            problem = f"the pair {named_ids} exists with another kind or gold grade"
             fix = "leave it out, or send the kind and gold grade that it has"
             raise Conflict(problem, place=f"row {number}", kind="pair-differs", fix=fix)
     _insert_pairs(connection, project, values)
-    pairs = {"pairs_added": len(values), "pairs_kept": len(numbered) - len(values)}
+    pairs = {"pairs_added": len(values), "pairs_kept": len(named) - len(values)}
     return counts + document_counts + Counter(pairs)
+
+
+def _pair_key(row: PairRow, query_ids: Mapping[str, int], document_ids: Mapping[str, int]) -> PairKey:
+    """Return the ids in the database of the query and the documents of a pair."""
+    ids = [document_ids[name] for name in sorted(one.document for one in row.documents)]
+    return PairKey(query_ids[row.query], *ids)
+
+
+def _pair_values(
+    project: Project, key: PairKey, kind: str = "real", gold_grade: int | None = None, explanation: str | None = None
+) -> dict[str, Any]:
+    """Return a row of the table `pair`."""
+    values = {"kind": kind, "gold_grade": gold_grade, "explanation": explanation}
+    return {"project_id": project.id, **key._asdict(), **values}
+
+
+def _add_chosen_comparisons(connection: Connection, project: Project, rows: Sequence[PairRow]) -> int:
+    """Add comparisons of documents that were given alone, and return their number."""
+    documents: dict[str, list[str]] = {}
+    for row in rows:
+        if row.other is None:
+            documents.setdefault(row.query, []).append(row.document)
+    query_ids = _ids_by_key(connection, schema.query, project, list(documents))
+    document_ids = _ids_by_key(connection, schema.document, project, sorted(set().union(*documents.values())))
+    known: dict[str, list[Comparison]] = {query: [] for query in documents}
+    columns = schema.document.c.id, OTHER.c.id, schema.document.c.key, OTHER.c.key
+    for query in documents:
+        wanted = select(*columns).select_from(PAIRS_WITH_TEXTS).where(schema.pair.c.query_id == query_ids[query])
+        for first_id, second_id, first, second in connection.execute(wanted):
+            known[query].append((first, second))
+            document_ids |= {first: first_id, second: second_id}
+    values = [
+        _pair_values(project, PairKey(query_ids[query], document_ids[first], document_ids[second]))
+        for query, names in documents.items()
+        for first, second in choose_comparisons(
+            set(names), known[query], project.comparisons, random.Random(f"{project.id} {query}")
+        )
+    ]
+    for start in range(0, len(values), ROWS_PER_STATEMENT):
+        _insert_pairs(connection, project, values[start : start + ROWS_PER_STATEMENT])
+    return len(values)
+
+
+def _ids_by_key(connection: Connection, table: Table, project: Project, keys: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for start in range(0, len(keys), ROWS_PER_STATEMENT):
+        is_wanted = (table.c.project_id == project.id) & table.c.key.in_(keys[start : start + ROWS_PER_STATEMENT])
+        found |= {row.key: row.id for row in connection.execute(select(table.c.key, table.c.id).where(is_wanted))}
+    return found
 
 
 def _without_none(**values: Any) -> dict[str, Any]:
@@ -272,13 +407,13 @@ def _insert_or_update(
     return ids, Counter({f"{plural}_added": len(added), f"{plural}_changed": len(changed)})
 
 
-def _existing_pairs(
-    connection: Connection, keys: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], tuple[str, int | None]]:
+def _existing_pairs(connection: Connection, keys: Sequence[PairKey]) -> dict[PairKey, tuple[str, int | None]]:
+    """Return kind and gold grade of the pairs with these keys, and perhaps of other pairs of their documents."""
     pair = schema.pair
-    columns = select(pair.c.query_id, pair.c.document_id, pair.c.kind, pair.c.gold_grade)
-    found = connection.execute(columns.where(sql_tuple(pair.c.query_id, pair.c.document_id).in_(keys)))
-    return {(row.query_id, row.document_id): (row.kind, row.gold_grade) for row in found}
+    columns = select(pair.c.query_id, pair.c.document_id, pair.c.other_document_id, pair.c.kind, pair.c.gold_grade)
+    firsts = sorted({key[:2] for key in keys})
+    found = connection.execute(columns.where(sql_tuple(pair.c.query_id, pair.c.document_id).in_(firsts)))
+    return {PairKey(*row[:3]): (row.kind, row.gold_grade) for row in found}
 
 
 def _insert_pairs(connection: Connection, project: Project, values: Sequence[Mapping[str, Any]]) -> None:
@@ -304,9 +439,22 @@ def get_pair_content(connection: Connection, project: Project, pair_id: int) -> 
     return pair_content(row)
 
 
-def pair_content(row: Row[*tuple[Any, ...]]) -> PairContent:
-    """Create the content of a pair from a row with the columns `CONTENT_COLUMNS`."""
-    return PairContent(**{column.name: row._mapping[column.name] for column in CONTENT_COLUMNS})
+def pair_content(row: Row[*tuple[Any, ...]], *, is_swapped: bool = False) -> PairContent:
+    """Create the content of a pair from a row with the columns `CONTENT_COLUMNS`.
+
+    Args:
+        row: the row.
+        is_swapped: whether the other document of a comparison is on the left.
+
+    """
+    values = row._mapping
+    of_pair = {name: values[name] for name in ("pair_id", "query", "query_text", "need")}
+    own = DocumentContent(*(values[name] for name in DocumentContent.__dataclass_fields__))
+    if values["other"] is None:
+        return PairContent(**of_pair, **vars(own))
+    other = DocumentContent(values["other"], *(values[f"other_{name}"] for name in ("title", "body", "fields", "url")))
+    left, right = (other, own) if is_swapped else (own, other)
+    return ComparisonContent(**of_pair, **vars(left), other=right)
 
 
 def count_without_text(connection: Connection, project: Project) -> int:
@@ -318,16 +466,20 @@ def count_without_text(connection: Connection, project: Project) -> int:
     return int(connection.execute(wanted.where(*is_empty, has_no_fields)).scalar_one())
 
 
-def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return the pair ids of queries and documents, given by the ids of the user's files; others are left out."""
-    found: dict[tuple[str, str], int] = {}
-    columns = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(PAIRS_WITH_TEXTS)
+def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
+    """Return the ids of pairs by the ids of query and documents in the user's files; others are left out.
+
+    The documents of a comparison are in the order of their ids.
+    """
+    found: dict[tuple[str, ...], int] = {}
+    named = schema.query.c.key, schema.document.c.key, OTHER.c.key
+    columns = select(*named, schema.pair.c.id).select_from(PAIRS_WITH_TEXTS)
     for start in range(0, len(keys), ROWS_PER_STATEMENT):
         chunk = keys[start : start + ROWS_PER_STATEMENT]
-        of_queries = (schema.query.c.project_id == project.id) & schema.query.c.key.in_({query for query, _ in chunk})
-        is_wanted = sql_tuple(schema.query.c.key, schema.document.c.key).in_(chunk)
-        rows = connection.execute(columns.where(of_queries, is_wanted))
-        found |= {(query, document): pair_id for query, document, pair_id in rows}
+        of_queries = (schema.query.c.project_id == project.id) & schema.query.c.key.in_({key[0] for key in chunk})
+        is_wanted = sql_tuple(*named[:2]).in_([key[:2] for key in chunk])
+        for *key, other, pair_id in connection.execute(columns.where(of_queries, is_wanted)):
+            found[*key, *([] if other is None else [other])] = pair_id
     return found
 
 
@@ -346,8 +498,9 @@ def list_pairs(
     """
     pair, quota, query, document = schema.pair, schema.quota, schema.query, schema.document
     texts = (query.c.key.label("query"), query.c.text, document.c.key.label("document"), document.c.title)
+    others = OTHER.c.key.label("other"), OTHER.c.title.label("other_title")
     rows = connection.execute(
-        select(pair, *texts)
+        select(pair, *texts, *others)
         .select_from(PAIRS_WITH_TEXTS)
         .where(pair.c.project_id == project.id, pair.c.id > after, *conditions)
         .order_by(pair.c.id)
@@ -368,6 +521,8 @@ def list_pairs(
             is_open=row.is_open,
             generation=row.generation,
             quotas=quotas.get(row.id, {}),
+            other=row.other,
+            other_title=row.other_title,
         )
         for row in rows
     ]
@@ -457,16 +612,14 @@ def _conditions(chosen: PairFilter) -> list[ColumnElement[bool]]:
     for text in (*(chosen.queries or ()), *(chosen.documents or ())):
         check_text(text)
     known_ids = None if chosen.pair_ids is None else [one for one in chosen.pair_ids if 0 < one < MAX_ID]
-    lists = (
-        (schema.pair.c.id, known_ids),
-        (schema.query.c.key, chosen.queries),
-        (schema.document.c.key, chosen.documents),
-    )
+    lists = ((schema.pair.c.id, known_ids), (schema.query.c.key, chosen.queries))
     conditions: list[ColumnElement[bool]] = [column.in_(values) for column, values in lists if values is not None]
+    if chosen.documents is not None:
+        conditions.append(or_(schema.document.c.key.in_(chosen.documents), OTHER.c.key.in_(chosen.documents)))
     event, lease = schema.event, schema.lease
     if chosen.document_changed:
         seen = func.coalesce(lease.c.issued, event.c.received)
-        conditions.append(_has_answer(seen < schema.document.c.changed))
+        conditions.append(_has_answer(or_(seen < schema.document.c.changed, seen < OTHER.c.changed)))
     if chosen.answered_before is not None:
         conditions.append(_has_answer(event.c.received < chosen.answered_before))
     if chosen.guidelines_before is not None:
@@ -486,6 +639,6 @@ def _has_answer(condition: ColumnElement[bool]) -> ColumnElement[bool]:
             or_(answer.c.kind == "grade", answer.c.kind == "cannot-judge"),
             condition,
         )
-        .correlate(schema.pair, schema.document)
+        .correlate(schema.pair, schema.document, OTHER)
         .exists()
     )

@@ -15,10 +15,11 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam
 
 from crowdrank._assessor_kinds import kind_code
 from crowdrank._estimator import require_one_of
-from crowdrank._typing import Floats, Grades, Integers
+from crowdrank._typing import Booleans, Floats, Grades, Integers
 from crowdrank.judgments import ids
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
-from crowdrank.readers.judging_database import ANSWERS_SQL, answer_table
+from crowdrank.readers.judging_database import ANSWERS_SQL, answer_table, preference_table
 from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.readers.sources import BadRows
 from crowdrank.readers.write import write_table
@@ -45,8 +46,10 @@ def answers_of(connection: Connection, project: Project, queries: Sequence[str] 
     """Return the latest answers of a project as a table; earlier generations and training pairs are left out.
 
     The columns are those that crowdrank recognizes (query, document, assessor, family, grade, time, duration, cost,
-    honeypot), the kind of assessor and the comment. Answers to pairs that the policy `compare` drew have the
-    probability of the draw and the number of its draw; named grades have the column `scale`.
+    honeypot), the kind of assessor and the comment. Preferences have the columns left, right and preference, with the
+    documents on the sides on which they were shown; "cannot judge" is left out of them. Answers to pairs that the
+    policy `compare` drew have the probability of the draw and the number of its draw; named grades have the column
+    `scale`.
 
     Args:
         connection: connection of a transaction.
@@ -58,6 +61,8 @@ def answers_of(connection: Connection, project: Project, queries: Sequence[str] 
         rows = connection.execute(text(ANSWERS_SQL), {"project": project.name})
     else:
         rows = connection.execute(_OF_QUERIES, {"project": project.name, "queries": list(queries)})
+    if project.asks_preferences:
+        return preference_table(map(dict, rows.mappings()), BadRows())
     return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
 
 
@@ -94,12 +99,14 @@ class CodedAnswers:
         judgments: the judgments; their ids are those of the user's files.
         pair_ids: (n_items,) key of each pair.
         assessor_ids: (n_assessors,) key of each assessor.
+        is_swapped: (n,) whether each answer was given with the other document of a comparison on the left.
 
     """
 
     judgments: Judgments
     pair_ids: Integers
     assessor_ids: Integers
+    is_swapped: Booleans
 
 
 _CODED = (
@@ -114,6 +121,7 @@ _CODED = (
         schema.assessor.c.price,
         case((schema.pair.c.kind == "gold", schema.pair.c.gold_grade), else_=NO_HONEYPOT),
         case((schema.event.c.probabilities.is_not(None), schema.event.c.id)),
+        schema.event.c.is_swapped,
     )
     .join_from(schema.answer, schema.event, schema.event.c.id == schema.answer.c.event_id)
     .join(schema.pair, schema.pair.c.id == schema.answer.c.pair_id)
@@ -137,7 +145,8 @@ def coded_answers(
     """Return the answers that :func:`answers_of` returns as judgments; None without any.
 
     The keys of the database become codes, and names are read once for each query, document and assessor. The result is
-    what :func:`crowdrank.read_judgments` returns for the database.
+    what :func:`crowdrank.read_judgments` returns for the database. Of a project that asks for preferences, the items
+    are comparisons, whose grades are the answers with the first document on the left.
     """
     if queries is None:
         found = connection.execute(_CODED, {"in_project": project.id})
@@ -146,7 +155,9 @@ def coded_answers(
     rows = found.cursor.fetchall()  # numbers only: plain tuples take a third of the time
     if not rows:
         return None
-    pair_ids, *keys, grades, received, active, prices, gold, soft_events = zip(*rows, strict=True)
+    pair_ids, *keys, grades, received, active, prices, gold, soft_events, is_swapped = zip(*rows, strict=True)
+    if project.asks_preferences:
+        keys[1] = pair_ids
     coded = [ids.encode(pa.chunked_array([pa.array(key, pa.int64())])) for key in keys]
     (query, query_ids), (document, document_ids), (assessor, assessor_ids) = (
         (codes, distinct.to_numpy()) for codes, distinct in coded
@@ -171,7 +182,7 @@ def coded_answers(
         report=ReadReport(rows=len(rows)),
         backend="pyarrow",
         queries=_user_ids(connection, schema.query, query_ids),
-        documents=_user_ids(connection, schema.document, document_ids),
+        documents=_item_ids(connection, project, document_ids),
         item_query=query[first],
         item_document=document[first],
         offsets=offsets,
@@ -179,7 +190,49 @@ def coded_answers(
         grade=np.array(grades, np.int8)[order],
         extras={name: column[order] for name, column in extras.items()},
     )
-    return CodedAnswers(judgments, np.array(pair_ids)[first], assessor_ids)
+    return CodedAnswers(judgments, np.array(pair_ids)[first], assessor_ids, np.array(is_swapped, bool)[order])
+
+
+def _item_ids(connection: Connection, project: Project, keys: Integers) -> pa.Array:
+    """Return the ids of documents in the user's files; of comparisons, numbers as text."""
+    if project.asks_preferences:
+        return pa.array(map(str, keys.tolist()), pa.string())
+    return _user_ids(connection, schema.document, keys)
+
+
+def coded_preferences(connection: Connection, answers: CodedAnswers) -> Preferences | None:
+    """Return the preferences among the answers of a project that asks for them, as they were shown; None without any.
+
+    Answers to honeypots are among them, and "cannot judge" is not.
+    """
+    judgments, pair = answers.judgments, schema.pair
+    is_used = judgments.grade != UNJUDGEABLE
+    if not is_used.any():
+        return None
+    sides: dict[int, tuple[int, int]] = {}
+    listed = answers.pair_ids.tolist()
+    for start in range(0, len(listed), MAX_CONDITION_VALUES):
+        is_wanted = pair.c.id.in_(listed[start : start + MAX_CONDITION_VALUES])
+        rows = connection.execute(select(pair.c.id, pair.c.document_id, pair.c.other_document_id).where(is_wanted))
+        sides |= {row.id: (row.document_id, row.other_document_id) for row in rows}
+    keys = np.array([sides[pair_id] for pair_id in listed])
+    document_ids, codes = np.unique(keys, return_inverse=True)
+    left, right = codes.reshape(-1, 2)[judgments.item].T.astype(np.int32)
+    sign, is_swapped = np.where(answers.is_swapped, -1, 1), answers.is_swapped
+    found = Preferences(
+        queries=judgments.queries,
+        documents=_user_ids(connection, schema.document, document_ids),
+        assessors=judgments.assessors,
+        query=judgments.item_query[judgments.item],
+        left=np.where(is_swapped, right, left),
+        right=np.where(is_swapped, left, right),
+        assessor=judgments.assessor,
+        answer=(sign * (judgments.grade.astype(np.int64) - 1)).astype(np.int8),
+        families=judgments.families,
+        assessor_family=judgments.assessor_family,
+        backend="pyarrow",
+    )
+    return found.where(is_used)
 
 
 def _share_columns(connection: Connection, events: Sequence[int | None], names: Sequence[str]) -> dict[str, Floats]:

@@ -119,6 +119,16 @@ class ProjectSettings:
         "", "Guidelines in Markdown; a change gives them a new version.", max_length=2_000_000, is_public=True
     )
     layout: Mapping[str, Any] = setting({}, "Layout of the judging page.", is_public=True)
+    task: Literal["grades", "preferences"] = setting(
+        "grades",
+        "What judges say: the grade of a document, or which of two documents is better; it cannot be changed later.",
+        is_public=True,
+    )
+    comparisons: int = setting(
+        4,
+        "Task preferences: number of comparisons of each document, where pairs are chosen by the service.",
+        bounds=Bounds(1, 1000),
+    )
     quotas: Mapping[str, Quota] = setting(
         {"human": Quota(2, 3)}, "Number of labels per pair, [k_min, k_max] by kind of assessor."
     )

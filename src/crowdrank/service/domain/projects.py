@@ -45,10 +45,14 @@ def check_text(text: str | None, *, place: str = "", column: str = "") -> None:
 
 MAX_LISTED_GRADES = 10
 """Maximum number of grades that a message lists."""
+PREFERENCE_ANSWERS = ("left", "tie", "right")
+"""Answers of projects that ask for preferences, in place of grades."""
 RANDOM_POLICY = "random"
 """Name of the policy that hands pairs out in random order."""
 COMPARE_POLICY = "compare"
 """Name of the policy that draws pairs from rankings with known probabilities."""
+PREFERENCE_POLICY = "preferences"
+"""Name of the policy that asks first for comparisons of documents whose order at the top is uncertain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,11 @@ class Project(ProjectSettings):
     def scale(self) -> Scale:
         """The grades as a scale."""
         return Scale.parse(self.grades)
+
+    @property
+    def asks_preferences(self) -> bool:
+        """Whether a pair has two documents, and the answer says which one is better."""
+        return self.task == "preferences"
 
     @property
     def is_planned(self) -> bool:
@@ -116,14 +125,14 @@ _VISIBLE = or_(
 
 
 def create_project(
-    connection: Connection, name: str, grades: str | Sequence[object], now: int, **settings: Any
+    connection: Connection, name: str, grades: str | Sequence[object] | None, now: int, **settings: Any
 ) -> Project:
     """Create a project.
 
     Args:
         connection: connection in a write transaction.
         name: name of the project, which is part of its address.
-        grades: the scale, such as `0-3`, or the names of the grades from least to most relevant.
+        grades: the scale, such as `0-3`, or the names of the grades from least to most relevant; None for preferences.
         now: time in milliseconds.
         settings: settings that differ from the defaults.
 
@@ -134,12 +143,8 @@ def create_project(
     """
     if not name or len(name) > 100 or not all(letter.isalnum() or letter in "-_." for letter in name):
         raise Invalid("must have 1 to 100 letters, digits, '-', '_' or '.'", parameter="name")
-    try:
-        scale = Scale.parse(grades)
-    except UsageError as error:
-        raise Invalid(error.message) from error
     check_settings(settings)
-    values = {"name": name, "grades": list(scale.names), "created": now}
+    values = {"name": name, "grades": _grade_names(grades, settings.get("task", "grades")), "created": now}
     values["settings"] = _stored({**asdict(ProjectSettings()), **settings})
     try:
         connection.execute(insert(schema.project).values(values))
@@ -147,6 +152,19 @@ def create_project(
         problem = f"{shown(name)} is the name of another project"
         raise Conflict(problem, parameter="name", kind="name-taken", fix="choose another name") from error
     return get_project(connection, name)
+
+
+def _grade_names(grades: str | Sequence[object] | None, task: str) -> list[str]:
+    """Return the names of the grades of a new project; raise Invalid unless they suit its task."""
+    if task == "preferences":
+        if grades is not None and tuple(grades) != PREFERENCE_ANSWERS:
+            fix = f"leave them out; the answers are {', '.join(PREFERENCE_ANSWERS)}"
+            raise Invalid("are not used for preferences", parameter="grades", kind="no-grades", fix=fix)
+        return list(PREFERENCE_ANSWERS)
+    try:
+        return list(Scale.parse("" if grades is None else grades).names)
+    except UsageError as error:
+        raise Invalid(error.message) from error
 
 
 def get_project(connection: Connection, name: str, assessor_id: int | None = None) -> Project:
@@ -196,7 +214,10 @@ def update_project(connection: Connection, project: Project, **settings: Any) ->
 
     """
     current = lock_project(connection, project.id)
-    check_settings(settings)
+    check_settings({"task": current.task, **settings})
+    if settings.get("task", current.task) != current.task:
+        problem, fix = "cannot be changed after a project was created", "create another project"
+        raise Conflict(problem, parameter="task", kind="task-fixed", fix=fix)
     stored = _stored({**{name: getattr(current, name) for name in SETTINGS}, **settings})
     changed = replace(current, **_parsed(stored))
     if changed.measure != current.measure:
@@ -259,14 +280,21 @@ def check_settings(values: Mapping[str, Any]) -> None:
     """Raise Invalid unless settings of a project are known and valid."""
     check_values(values)
     check_text(values.get("guidelines"), column="guidelines")
-    _check_policy(values.get("policy", RANDOM_POLICY))
+    _check_policy(values.get("policy", RANDOM_POLICY), asks_preferences=values.get("task") == "preferences")
     if "measure" in values:
         _parse_measure(values["measure"])
 
 
-def _check_policy(name: str) -> None:
+def _check_policy(name: str, *, asks_preferences: bool) -> None:
     """Raise Invalid unless a policy can hand out pairs here; `random` is known without loading the policies."""
     if name == RANDOM_POLICY:
+        return
+    is_of_preferences = name.strip().lower() == PREFERENCE_POLICY
+    if asks_preferences != is_of_preferences:
+        known = f"{RANDOM_POLICY} or {PREFERENCE_POLICY}" if asks_preferences else f"one of {', '.join(POLICIES)}"
+        problem = f"must be {known} for the task {'preferences' if asks_preferences else 'grades'}, not {shown(name)}"
+        raise Invalid(problem, parameter="policy", kind="unknown-policy")
+    if is_of_preferences:
         return
     try:
         get_policy(name)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, or_, select
 
-from crowdrank.service.domain.pairs import PairContent, PairState, get_pair_content, list_pairs
+from crowdrank.service.domain.pairs import OTHER, PairContent, PairState, get_pair_content, list_pairs
 from crowdrank.service.domain.progress import is_unfinished
 from crowdrank.service.domain.projects import Project
 from crowdrank.service.domain.quotas import committed_money
@@ -211,6 +211,7 @@ def read_answers(
     """Return the texts of pairs and the answers to them in their current generations, oldest first, by pair."""
     found = {pair_id: (get_pair_content(connection, project, pair_id), list[GivenAnswer]()) for pair_id in pair_ids}
     assessor, document = schema.assessor, schema.document
+    changed = case((OTHER.c.changed > document.c.changed, OTHER.c.changed), else_=document.c.changed)
     rows = connection.execute(
         select(
             _PAIR.c.id,
@@ -221,12 +222,13 @@ def read_answers(
             _EVENT.c.comment,
             _EVENT.c.spans,
             _EVENT.c.received,
-            document.c.changed,
+            changed.label("changed"),
         )
         .join_from(_PAIR, _ANSWER, _ANSWER.c.pair_id == _PAIR.c.id)
         .join(_EVENT, _EVENT.c.id == _ANSWER.c.event_id)
         .join(assessor, assessor.c.id == _ANSWER.c.assessor_id)
         .join(document, document.c.id == _PAIR.c.document_id)
+        .join(OTHER, OTHER.c.id == _PAIR.c.other_document_id, isouter=True)
         .where(_PAIR.c.id.in_(pair_ids), _ANSWER.c.generation == _PAIR.c.generation, _ANSWER.c.kind != "later")
         .order_by(_EVENT.c.received, _EVENT.c.id)
     )
@@ -250,8 +252,9 @@ def read_answers(
 def labels_of(connection: Connection, project: Project) -> pa.Table:
     """Return the label of each real pair: the adjudicated grade, or else the grade of the newest fit.
 
-    The columns are query, document, grade and source (`adjudicated` or `consensus`). Pairs that have neither are left
-    out. If several leads have adjudicated a pair, the latest grade counts.
+    The columns are query, document, grade and source (`adjudicated` or `consensus`); of comparisons, query, left,
+    right, preference (-1, 0 or 1) and source. Pairs that have neither are left out. If several leads have adjudicated a
+    pair, the latest grade counts.
 
     Raises:
         Conflict: there is no fit and no adjudicated pair.
@@ -263,9 +266,16 @@ def labels_of(connection: Connection, project: Project) -> pa.Table:
     decided = {row.pair_id: row.grade for row in found}
     is_fitted = and_(standing.c.pair_id == _PAIR.c.id, standing.c.snapshot_id == (snapshot.id if snapshot else None))
     rows = connection.execute(
-        select(_PAIR.c.id, query.c.key.label("query"), document.c.key.label("document"), standing.c.grade)
+        select(
+            _PAIR.c.id,
+            query.c.key.label("query"),
+            document.c.key.label("document"),
+            OTHER.c.key.label("other"),
+            standing.c.grade,
+        )
         .join_from(_PAIR, query, query.c.id == _PAIR.c.query_id)
         .join(document, document.c.id == _PAIR.c.document_id)
+        .join(OTHER, OTHER.c.id == _PAIR.c.other_document_id, isouter=True)
         .join(standing, is_fitted, isouter=True)
         .where(_PAIR.c.project_id == project.id, _PAIR.c.kind == "real")
         .where(or_(standing.c.grade.is_not(None), _is_adjudicated(project)))
@@ -273,14 +283,17 @@ def labels_of(connection: Connection, project: Project) -> pa.Table:
     ).all()
     if not rows:
         raise Conflict("there are no labels yet", kind="no-labels", fix="fit the model after the first answers")
-    return pa.table(
-        {
-            "query": [row.query for row in rows],
-            "document": [row.document for row in rows],
-            "grade": [project.grades[decided.get(row.id, row.grade)] for row in rows],
-            "source": [ADJUDICATED if row.id in decided else "consensus" for row in rows],
-        }
+    codes = [decided.get(row.id, row.grade) for row in rows]
+    documents, source = (
+        [row.document for row in rows],
+        [ADJUDICATED if row.id in decided else "consensus" for row in rows],
     )
+    columns: dict[str, list[Any]] = {"query": [row.query for row in rows]}
+    if project.asks_preferences:
+        columns |= {"left": documents, "right": [row.other for row in rows], "preference": [code - 1 for code in codes]}
+    else:
+        columns |= {"document": documents, "grade": [project.grades[code] for code in codes]}
+    return pa.table({**columns, "source": source})
 
 
 def _passage(content: PairContent, span: Mapping[str, Any]) -> str:

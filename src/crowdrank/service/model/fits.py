@@ -34,9 +34,11 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankWarning, near
 from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
+from crowdrank.service.domain.pairs import OTHER, PAIRS_WITH_TEXTS
 from crowdrank.service.domain.people import record_audit
-from crowdrank.service.domain.progress import CodedAnswers, coded_answers
+from crowdrank.service.domain.progress import CodedAnswers, coded_answers, coded_preferences
 from crowdrank.service.domain.projects import Project, lock_project
+from crowdrank.service.model.document_order import INTERVAL_SD, Compared, DocumentOrder
 from crowdrank.service.model.label_plan import (
     PlanRow,
     check_method,
@@ -258,7 +260,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Standing:
-    """Consensus of a pair in a snapshot; values that the model does not estimate are None."""
+    """Consensus of a pair in a snapshot; values that the model does not estimate are None.
+
+    Of a comparison, `relevance` is the relevance of `document`, on the left, minus that of `other`.
+    """
 
     pair_id: int
     query: str
@@ -269,6 +274,7 @@ class Standing:
     upper: float | None
     grade: str
     probabilities: list[float]
+    other: str | None = None
 
 
 @dataclass(frozen=True)
@@ -327,17 +333,23 @@ def fit_project(
         answers = coded_answers(connection, project)
         if answers is None:
             raise Conflict("there are no answers yet", kind="no-answers", fix="fit after the first answers")
+        preferences = coded_preferences(connection, answers) if project.asks_preferences else None
         inputs = read_inputs(connection, project) if project.is_planned else None
     judgments = answers.judgments
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrowdrankWarning)  # few answers determine little: intervals say so
         model = refit(lambda: get_aggregator(method), judgments, previous)
         report: pa.Table = assess(model).table
-    plan = [] if inputs is None else plan_labels(project, inputs, judgments, model)
+        order = None if preferences is None else DocumentOrder.fit(preferences)
+    plan = [] if inputs is None else plan_labels(project, inputs, judgments, model, order)
     labels, calibration = calibrate_labels(model, project)
+    standings = standing_rows(model, labels, project, answers)
+    if order is not None:
+        with database.read() as connection:
+            standings = order_comparisons(connection, standings, order)
     agreement = agreement_table(judgments).select(AGREEMENT_COLUMNS)[:MAX_AGREEMENTS].to_pylist()
     values = {"method": method, "last_event_id": last_event, "created": database.now(), "agreement": agreement}
-    snapshot = _write_draft(database, project, values, standing_rows(model, labels, project, answers))
+    snapshot = _write_draft(database, project, values, standings)
     assessed = report.to_pylist()
     assessors = dict(zip(judgments.assessors.to_pylist(), answers.assessor_ids.tolist(), strict=True))
     reliabilities = [{"snapshot_id": snapshot.id, **_reliability(row, assessors)} for row in assessed]
@@ -442,13 +454,13 @@ def latest_snapshot(connection: Connection, project: Project) -> Snapshot | None
 def list_standings(connection: Connection, project: Project, snapshot: Snapshot) -> list[Standing]:
     """Return the consensus of each pair in a snapshot, ordered by query and relevance."""
     columns = [schema.standing.c[name] for name in ("pair_id", "relevance", "sd", "lower", "upper", "probabilities")]
-    named = schema.query.c.key.label("query"), schema.document.c.key.label("document"), schema.standing.c.grade
-    joined = (
-        schema.standing.join(schema.pair, schema.pair.c.id == schema.standing.c.pair_id)
-        .join(schema.query, schema.query.c.id == schema.pair.c.query_id)
-        .join(schema.document, schema.document.c.id == schema.pair.c.document_id)
+    named = schema.query.c.key.label("query"), schema.document.c.key.label("document"), OTHER.c.key.label("other")
+    joined = PAIRS_WITH_TEXTS.join(schema.standing, schema.standing.c.pair_id == schema.pair.c.id)
+    wanted = (
+        select(*columns, *named, schema.standing.c.grade)
+        .select_from(joined)
+        .where(schema.standing.c.snapshot_id == snapshot.id)
     )
-    wanted = select(*columns, *named).select_from(joined).where(schema.standing.c.snapshot_id == snapshot.id)
     rows = connection.execute(wanted.order_by(schema.query.c.id, schema.standing.c.relevance.desc(), schema.pair.c.id))
     return [Standing(**{**row, "grade": project.grades[row["grade"]]}) for row in rows.mappings()]
 
@@ -538,6 +550,40 @@ def standing_rows(
         for number, (pair_id, grade) in enumerate(
             zip(answers.pair_ids.tolist(), documents["grade"].to_pylist(), strict=True)
         )
+    ]
+
+
+def order_comparisons(
+    connection: Connection, rows: Sequence[Mapping[str, Any]], order: DocumentOrder
+) -> list[dict[str, Any]]:
+    """Return the rows of comparisons with the estimates by the order of the documents.
+
+    The relevance is that of the first document minus that of the other one.
+    """
+    pair, listed = schema.pair, [row["pair_id"] for row in rows]
+    compared: dict[int, Compared] = {}
+    columns = pair.c.id, schema.query.c.key, schema.document.c.key, OTHER.c.key
+    for start in range(0, len(listed), CHUNK):
+        is_wanted = pair.c.id.in_(listed[start : start + CHUNK])
+        for pair_id, *names in connection.execute(select(*columns).select_from(PAIRS_WITH_TEXTS).where(is_wanted)):
+            compared[pair_id] = (names[0], names[1], names[2])
+    found = order.compare([compared[pair_id] for pair_id in listed])
+    half_width, grade = INTERVAL_SD * found.sd, found.shares.argmax(axis=1)
+    estimates = {
+        "relevance": found.difference,
+        "sd": found.sd,
+        "lower": found.difference - half_width,
+        "upper": found.difference + half_width,
+        "certainty": found.certainty.round(6),
+    }
+    return [
+        {
+            "pair_id": pair_id,
+            **{name: float(column[number]) for name, column in estimates.items()},
+            "grade": int(grade[number]),
+            "probabilities": found.shares[number].round(6).tolist(),
+        }
+        for number, pair_id in enumerate(listed)
     ]
 
 

@@ -30,8 +30,10 @@ from crowdrank.collection.schemes import Scheme
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import Fix
 from crowdrank.judgments.table import Judgments
-from crowdrank.service.domain.projects import Project
+from crowdrank.service.domain.pairs import OTHER
+from crowdrank.service.domain.projects import PREFERENCE_POLICY, Project
 from crowdrank.service.domain.quotas import FIRST_PRIORITY, N_COUNTED, QUOTAS_WITH_LEASES
+from crowdrank.service.model.document_order import DocumentOrder
 from crowdrank.service.service_errors import Invalid
 from crowdrank.service.store import schema
 
@@ -53,11 +55,13 @@ _ROWS = (
         _QUOTA.c.is_unsettled,
         schema.query.c.key.label("query"),
         schema.document.c.key.label("document"),
+        OTHER.c.key.label("other"),
     )
     .select_from(
         QUOTAS_WITH_LEASES.join(schema.pair, schema.pair.c.id == _QUOTA.c.pair_id)
         .join(schema.query, schema.query.c.id == schema.pair.c.query_id)
         .join(schema.document, schema.document.c.id == schema.pair.c.document_id)
+        .outerjoin(OTHER, OTHER.c.id == schema.pair.c.other_document_id)
     )
     .where(_QUOTA.c.project_id == bindparam("in_project"), _QUOTA.c.is_open)
     .order_by(_QUOTA.c.pair_id, _QUOTA.c.kind)
@@ -107,6 +111,7 @@ class PlanRow(NamedTuple):
     is_unsettled: bool
     query: str
     document: str
+    other: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +182,11 @@ def count_assessors(connection: Connection, project: Project) -> tuple[tuple[str
 
 def needs_answer_model(project: Project) -> bool:
     """Return whether the plan of a project needs a model of how assessors answer."""
-    return project.is_planned and (project.settled is not None or project_policy(project).takes_model)
+    return (
+        project.is_planned
+        and not project.asks_preferences
+        and (project.settled is not None or project_policy(project).takes_model)
+    )
 
 
 def check_method(project: Project, method: str) -> None:
@@ -195,7 +204,11 @@ def project_policy(project: Project) -> Policy:
 
 
 def plan_labels(
-    project: Project, inputs: PlanInputs, judgments: Judgments | None, model: Aggregator | None
+    project: Project,
+    inputs: PlanInputs,
+    judgments: Judgments | None,
+    model: Aggregator | None,
+    order: DocumentOrder | None = None,
 ) -> list[PlanRow]:
     """Return the rows whose target, priority or `is_unsettled` changes, with the new values.
 
@@ -204,6 +217,7 @@ def plan_labels(
         inputs: quotas of open pairs, all of a project or all of some queries, and the assessors.
         judgments: the answers to these pairs; None without any.
         model: model fitted to the answers; None before the first.
+        order: order of the documents by preferences, of a project that asks for them.
 
     """
     pairs: dict[int, list[PlanRow]] = {}
@@ -211,9 +225,16 @@ def plan_labels(
         pairs.setdefault(row.pair_id, []).append(row)
     if not pairs:
         return []
-    query, document = (pa.array([getattr(rows[0], name) for rows in pairs.values()]) for name in ("query", "document"))
-    state = PoolState.of(Pool(query, document), judgments)
-    wanted = wanted_labels(project, state, model)
+    if project.asks_preferences:
+        query, document = pa.array([rows[0].query for rows in pairs.values()]), pa.array(map(str, pairs))
+        state, model = PoolState.of(Pool(query, document), None), None
+        wanted = wanted_comparisons(project, [rows[0] for rows in pairs.values()], order)
+    else:
+        query, document = (
+            pa.array([getattr(rows[0], name) for rows in pairs.values()]) for name in ("query", "document")
+        )
+        state = PoolState.of(Pool(query, document), judgments)
+        wanted = wanted_labels(project, state, model)
     kinds = _kind_values(state, model, inputs.roster, {row.kind for row in inputs.rows})
     changed = []
     for index, rows in enumerate(pairs.values()):
@@ -236,6 +257,28 @@ def wanted_labels(project: Project, state: PoolState, model: Aggregator | None) 
     # A scheme fixes the number of labels; all others ask for one at a time, and may ask again.
     is_unsettled = np.zeros(n, bool) if isinstance(policy, Scheme) else n_more > 0
     return WantedLabels(n_more, np.where(n_more > 0, priority, 0.0), is_unsettled)
+
+
+def wanted_comparisons(project: Project, rows: Sequence[PlanRow], order: DocumentOrder | None) -> WantedLabels:
+    """Return which answers to comparisons are wanted; the policy `preferences` asks first for the most informative.
+
+    The priority is the expected information of an answer, with the discount of DCG for the rank of the better document.
+
+    Args:
+        project: the project.
+        rows: a row of each comparison.
+        order: order of the documents; None before the first answer.
+
+    """
+    n = len(rows)
+    if order is None:
+        return WantedLabels(np.ones(n, np.int64), np.full(n, FIRST_PRIORITY), np.ones(n, bool))
+    found = order.compare([(row.query, row.document, row.other or "") for row in rows])
+    is_wanted = np.ones(n, bool) if project.settled is None else found.certainty < project.settled
+    priority = found.information / np.log2(found.rank + 2.0)
+    if project.policy != PREFERENCE_POLICY:
+        priority = np.zeros(n)
+    return WantedLabels(is_wanted.astype(np.int64), np.where(is_wanted, priority, 0.0), is_wanted)
 
 
 def _kind_values(

@@ -308,7 +308,7 @@ class Refits:
             settings = project.plan_settings, count_assessors(connection, project) if project.is_planned else ()
         state.n_new += len(new.ids)
         is_replanned = project.is_planned and state.plan_settings != settings
-        kind = self._due_step(state, snapshot, new, now, is_replanned=is_replanned)
+        kind = self._due_step(project, state, snapshot, new, now, is_replanned=is_replanned)
         if kind in ("fit", "iterations"):
             kind, n_changed = self._fit(project, state, snapshot, kind, now)
         elif kind == "update" and state.fitted is not None:
@@ -338,7 +338,14 @@ class Refits:
         return kind, fitted.plan_changes
 
     def _due_step(
-        self, state: _State, snapshot: Snapshot | None, new: _NewEvents, now: int, *, is_replanned: bool
+        self,
+        project: Project,
+        state: _State,
+        snapshot: Snapshot | None,
+        new: _NewEvents,
+        now: int,
+        *,
+        is_replanned: bool,
     ) -> StepKind | None:
         if state.fitted is None:
             return "fit" if new.ids else "plan" if is_replanned else None
@@ -350,7 +357,7 @@ class Refits:
             return "fit"
         if is_due or is_replanned or snapshot.id != state.fitted.snapshot.id or len(new.pair_ids) > MAX_UPDATED_PAIRS:
             return "iterations"
-        return "update" if new.ids and self.per_answer else None
+        return "update" if new.ids and self.per_answer and not project.asks_preferences else None
 
     def _store_failure(self, project: Project, error: Exception | None, now: int) -> None:
         """Store a failure for the dashboard, or remove it."""

@@ -235,15 +235,27 @@ pair = Table(
     _reference("project"),
     _reference("query"),
     _reference("document"),
+    _reference("document", name="other_document_id", nullable=True),
     Column("kind", Text, nullable=False, server_default="real"),
     Column("gold_grade", Integer),
     Column("explanation", Text, comment="shown after the answer to a training pair"),
     Column("is_open", Boolean, nullable=False, server_default=true()),
     Column("generation", Integer, nullable=False, server_default="1", comment="only answers of the last one count"),
-    UniqueConstraint("query_id", "document_id"),
+    UniqueConstraint("query_id", "document_id", "other_document_id"),
     _one_of("kind", PAIR_KINDS),
     CheckConstraint("kind = 'real' OR gold_grade IS NOT NULL", name="gold_grade"),
+    CheckConstraint("document_id <> other_document_id", name="other_document_id"),
     Index("ix_pair_project_id_kind", "project_id", "kind"),
+    comment="A query with a document, or with two to compare: the one whose key comes first, and the other",
+)
+_SINGLE = text("other_document_id IS NULL")
+Index(
+    "uq_pair_single",
+    pair.c.query_id,
+    pair.c.document_id,
+    unique=True,
+    sqlite_where=_SINGLE,
+    postgresql_where=_SINGLE,
 )
 
 quota = Table(
@@ -322,6 +334,7 @@ lease = Table(
     Column("ended", BigInteger),
     Column("end_kind", Text),
     Column("is_undo", Boolean, nullable=False, server_default=false(), comment="keeps the place of an undone answer"),
+    Column("is_swapped", Boolean, nullable=False, server_default=false(), comment="the other document is on the left"),
     _one_of("end_kind", LEASE_ENDS),
     CheckConstraint("(ended IS NULL) = (end_kind IS NULL)", name="ended"),
 )
@@ -347,7 +360,8 @@ event = Table(
     _reference("lease", nullable=True),
     Column("client_id", Text, nullable=False, comment="made by the client, so that a repeated request is recognized"),
     Column("kind", Text, nullable=False),
-    Column("grade", Integer),
+    Column("grade", Integer, comment="of a comparison: as if its other document had been on the right"),
+    Column("is_swapped", Boolean, nullable=False, server_default=false(), comment="the other document was on the left"),
     Column("is_late", Boolean, nullable=False, server_default=false(), comment="the lease had ended"),
     Column("is_counted", Boolean, nullable=False, server_default=false(), comment="counted when received"),
     Column("comment", Text),

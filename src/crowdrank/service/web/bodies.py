@@ -267,8 +267,9 @@ class NewProject(ProjectChanges):
     """A project."""
 
     name: str = Field(max_length=100, description="Name, which is part of its address.")
-    grades: Annotated[str, Field(max_length=1000)] | Annotated[list[str | int], Field(max_length=100)] = Field(
-        description="Scale such as `0-3`, or names of the grades from least to most relevant."
+    grades: Annotated[str, Field(max_length=1000)] | Annotated[list[str | int], Field(max_length=100)] | None = Field(
+        None,
+        description="Scale such as `0-3`, or names of the grades from least to most relevant; not for preferences.",
     )
 
 
@@ -280,6 +281,16 @@ class ProjectSettingsView(_settings_model(_ProjectHead)):  # type: ignore[misc]
     """A project as its leads see it."""
 
     created: int
+
+
+class OtherDocument(RequestBody):
+    """The right document of two to compare. Absent texts keep what is stored."""
+
+    document: Key = Field(description="Id of the document in your files.")
+    title: Text | None = Field(None, description="Title of the document.")
+    body: Text | None = Field(None, description="Text of the document.")
+    fields: dict[str, Any] | None = Field(None, description="Further fields of the document.")
+    url: Annotated[str, Field(max_length=10_000)] | None = Field(None, description="Address of the document.")
 
 
 class NewPair(RequestBody):
@@ -298,6 +309,11 @@ class NewPair(RequestBody):
         None, description="Correct grade of a gold or training pair."
     )
     explanation: Text | None = Field(None, description="Shown after the answer to a training pair.")
+    other: OtherDocument | None = Field(
+        None,
+        description="Right document, in projects that ask for preferences; without it, the service chooses comparisons "
+        "of the document.",
+    )
 
 
 class PairView(ResponseBody):
@@ -306,6 +322,7 @@ class PairView(ResponseBody):
     pair_id: int
     query: str
     document: str
+    other: str | None = Field(None, description="Right document of a comparison, whose left one is `document`.")
     kind: str
     gold_grade: str | None
     is_open: bool
@@ -474,6 +491,9 @@ class NewAnswer(RequestBody):
     pair_id: int | None = Field(None, ge=1, le=MAX_ID, description="Id of the pair.")
     query: Key | None = Field(None, description="Id of the query in your files.")
     document: Key | None = Field(None, description="Id of the document in your files.")
+    other: Key | None = Field(
+        None, description="Id of the right document, for a preference; `document` is the left one."
+    )
     comment: Annotated[str, Field(max_length=10_000)] | None = Field(None, description="Remark.")
     spans: Annotated[list[MarkedPassage], Field(max_length=100)] | None = Field(None, description="Marked passages.")
     active_ms: Milliseconds | None = Field(None, description="Time on the pair, in milliseconds.")

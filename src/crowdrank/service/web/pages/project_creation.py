@@ -13,13 +13,11 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy import Connection
 from starlette.datastructures import FormData, UploadFile
 
-from crowdrank.collection.pool import Pool
 from crowdrank.errors import CrowdrankError
 from crowdrank.readers.formats import FORMAT_BY_SUFFIX
-from crowdrank.readers.texts import Texts, read_texts
 from crowdrank.service.domain import pairs, people, projects
 from crowdrank.service.domain.people import Actor
-from crowdrank.service.project_files import pair_rows
+from crowdrank.service.project_files import read_pair_files
 from crowdrank.service.service_errors import Forbidden, Invalid
 from crowdrank.service.web.access import ServiceDependency
 from crowdrank.service.web.error_rendering import render_service_error
@@ -54,7 +52,8 @@ class ProjectForm:
     """What an administrator sent; files that are absent have no content."""
 
     name: str
-    grades: str
+    task: str
+    grades: str | None
     files: dict[str, SentFile]
 
 
@@ -62,7 +61,9 @@ async def read_form(request: Request, actor: AdminPage) -> ProjectForm:
     """Return the fields of the form; `actor` is checked before the body is read."""
     async with request.form(max_files=len(FILES), max_fields=10) as form:
         files = {name: await _read_file(form, name) for name in FILES}
-        return ProjectForm(str(form.get("name", "")).strip(), str(form.get("grades", "")).strip(), files)
+        fields = {name: str(form.get(name, "")).strip() for name in ("name", "task", "grades")}
+        task = fields["task"] or "grades"
+        return ProjectForm(fields["name"], task, fields["grades"] or (None if task == "preferences" else ""), files)
 
 
 async def _read_file(form: FormData, name: str) -> SentFile:
@@ -86,7 +87,8 @@ def create_project(
     now, me = service.database.now(), actor.assessor.id
 
     def create(connection: Connection) -> projects.Project:
-        project = projects.create_project(connection, form.name, form.grades, now, guidelines=guidelines)
+        settings = {"guidelines": guidelines, "task": form.task}
+        project = projects.create_project(connection, form.name, form.grades, now, **settings)
         people.add_member(connection, project.id, me, "lead", now)
         added = pairs.add_pairs(connection, project, rows, now)
         details = {"name": project.name, "grades": list(project.grades), "pairs": added.pairs_added}
@@ -95,7 +97,7 @@ def create_project(
 
     try:
         guidelines = _decode(form.files["guidelines"])
-        rows = read_pair_rows(form.files["pairs"], form.files["texts"])
+        rows = read_pair_rows(form.files["pairs"], form.files["texts"], form.task)
         project = service.database.write(create)
     except CrowdrankError as error:
         return render_service_error(request, error)
@@ -109,7 +111,7 @@ def _decode(file: SentFile) -> str:
         raise Invalid("is not a text in UTF-8", parameter="guidelines", kind="bad-text") from error
 
 
-def read_pair_rows(pairs_file: SentFile, texts_file: SentFile) -> list[pairs.PairRow]:
+def read_pair_rows(pairs_file: SentFile, texts_file: SentFile, task: str = "grades") -> list[pairs.PairRow]:
     """Return the pairs of a file with their texts of another one, which may be absent.
 
     Raises:
@@ -121,15 +123,12 @@ def read_pair_rows(pairs_file: SentFile, texts_file: SentFile) -> list[pairs.Pai
         raise Invalid("must be a file that is not empty", parameter="pairs", kind="no-file")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            pool = Pool.read(_save_upload(folder, "pairs", pairs_file))
-            texts = Texts()
-            if texts_file.content:
-                path = _save_upload(folder, "texts", texts_file)
-                texts = read_texts(path, pool.query, pool.document, max_length=None)
+            path = _save_upload(folder, "pairs", pairs_file)
+            texts = [_save_upload(folder, "texts", texts_file)] if texts_file.content else []
+            return read_pair_files(path, texts, task)
         except CrowdrankError as error:
             location = replace(error.location, source=Path(error.location.source).name)
             raise type(error)(replace(error.message, location=location)) from None
-    return pair_rows(pool, texts)
 
 
 def _save_upload(folder: str, name: str, file: SentFile) -> Path:

@@ -159,7 +159,7 @@ def add_pairs(
 ) -> pairs.AddedPairs:
     """Add pairs with their texts: a JSON list, or JSON Lines. Pairs that exist are kept; texts are replaced."""
     now = service.database.now()
-    wanted = [pairs.PairRow(**row.model_dump()) for row in rows]
+    wanted = [_pair_row(row) for row in rows]
 
     def add(connection: Connection) -> pairs.AddedPairs:
         added = pairs.add_pairs(connection, access.project, wanted, now)
@@ -167,6 +167,11 @@ def add_pairs(
         return added
 
     return service.database.write(add)
+
+
+def _pair_row(row: bodies.NewPair) -> pairs.PairRow:
+    other = None if row.other is None else pairs.DocumentRow(**row.other.model_dump())
+    return pairs.PairRow(**row.model_dump(exclude={"other"}), other=other)
 
 
 @router.get("/projects/{project}/pairs", response_model=list[bodies.PairView])

@@ -11,7 +11,8 @@ down_revision = None
 
 JUDGMENT_VIEW = """
 CREATE VIEW judgment AS
-SELECT project.name AS project, query.key AS query, document.key AS document, assessor.name AS assessor,
+SELECT project.name AS project, query.key AS query, document.key AS document, other.key AS other,
+    event.is_swapped AS is_swapped, assessor.name AS assessor,
     assessor.kind AS kind, assessor.family AS family, assessor.price AS price, pair.kind AS pair_kind,
     pair.gold_grade AS gold_grade, answer.kind AS answer, answer.grade AS grade, event.received AS received,
     event.active_ms AS active_ms, event.comment AS comment, answer.is_counted AS is_counted,
@@ -22,6 +23,7 @@ JOIN event ON event.id = answer.event_id
 JOIN pair ON pair.id = answer.pair_id
 JOIN query ON query.id = pair.query_id
 JOIN document ON document.id = pair.document_id
+LEFT JOIN document AS other ON other.id = pair.other_document_id
 JOIN project ON project.id = pair.project_id
 JOIN assessor ON assessor.id = answer.assessor_id
 LEFT JOIN sampled_pair ON sampled_pair.pair_id = pair.id AND sampled_pair.kind = assessor.kind
