@@ -68,6 +68,8 @@ PARTS = (
 KEEPING = (
     "robustness",
     "crowd-rankers",
+    "rigor",
+    "quality",
     "experts",
     "expert-budget",
     "learned-labels",

@@ -18,6 +18,16 @@ CLAIMS = (
     Claim("REMAP", ("linear-w+t",), (*MARTS, *GBDTS, TREE_RD), MAIN, MIN_GAIN, BASELINE),
 )
 """Runs of each paper that beat all baselines of its Table 4."""
+MODE_CLAIMS = tuple(
+    Claim(paper, (run,), (other,), MAIN, MIN_GAIN, BASELINE)
+    for paper, run, other in (
+        ("REMAP", "linear-t", "linear-w"),
+        ("REMAP", "linear-w+t", "linear-w"),
+        ("REMAP", "linear-w+t", "linear-t"),
+        ("MGBDT", "boosted-t", "boosted-w"),
+    )
+)
+"""What the papers say of targets, weights and both: the first run is better than the second."""
 BACKGROUND = "gls-average"
 """Ranker that remappers are learned through, with the same features and ridges, on labels that are not learned."""
 
@@ -35,6 +45,21 @@ def describe_headline(comparison: Comparison, claim: Claim) -> list[str]:
     for other in dict.fromkeys(name for name in (BACKGROUND, control) if name is not None):
         sentences += describe_difference(comparison, str(ours), other, MAIN)
     return sentences
+
+
+def mode_tables(tables: Sequence[Table]) -> list[Table]:
+    """Return a table of what the papers say of learning targets, weights or both; [] if it was not tested."""
+    rows: list[Row] = []
+    for table in tables:
+        for claim in MODE_CLAIMS:
+            for test in claim.tests(table.comparison, *claim.runs):
+                row: Row = {"run": f"{table.name}, {claim.paper}: {claim.runs[0]} over {test['other']}"}
+                row |= {name: test[name] for name in ("difference", "lower", "upper", "p")}
+                rows.append({**row, "verdict": claim.verdict(table.comparison)})
+    if not rows:
+        return []
+    note = f"Each row is a test by itself; refuted means significantly worse, or an interval below {MIN_GAIN:.0%}."
+    return [Table("modes", f"Targets, weights or both, {MAIN}", tuple(rows), (note,))]
 
 
 def claim_tables(tables: Sequence[Table]) -> list[Table]:

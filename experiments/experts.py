@@ -53,7 +53,16 @@ from experiments.driver import (
     train_candidates,
 )
 from experiments.expert_candidates import CANDIDATES, regression, remapper_parameters
-from experiments.expert_claims import BACKGROUND, BASELINE, CLAIMS, MAIN, MIN_GAIN, claim_tables, describe_headline
+from experiments.expert_claims import (
+    BACKGROUND,
+    BASELINE,
+    CLAIMS,
+    MAIN,
+    MIN_GAIN,
+    claim_tables,
+    describe_headline,
+    mode_tables,
+)
 from experiments.label_controls import pooled_weights
 
 MEASURES = ("DCG@1", "DCG@5", "DCG@10")
@@ -172,7 +181,8 @@ def experiment(
     for name, make in SETTINGS.items():
         if name in names:
             tables += setting_tables(make(), candidates, keep=keep, tell=tell)
-    claims = claim_tables([table for table in tables if table.comparison is not None])
+    compared = [table for table in tables if table.comparison is not None]
+    claims = [*claim_tables(compared), *mode_tables(compared)]
     tables += [FURTHER_TABLES[name](mq2008_setting(), keep=keep, tell=tell) for name in FURTHER_TABLES if name in names]
     return Experiment("experts", (*tables, *claims), tuple(_protocol(tables, len(candidates))))
 
@@ -214,7 +224,8 @@ def _protocol(tables: Sequence[Table], n_candidates: int) -> list[str]:
         f"is significantly better than each baseline by {MAIN} (p by Holm's method over the baselines); refuted if one "
         "is significantly worse than a baseline, or if the 95% interval of its gain over the best of them lies below "
         f"{MIN_GAIN:.0%}; otherwise undecided. The better of the claimed runs is also compared with "
-        f"{BACKGROUND} and with the control that is best on the test set.",
+        f"{BACKGROUND} and with the control that is best on the test set. The papers also say that targets are better "
+        "than weights, and REMAP that both are better than either; these are tested in the same way, each by itself.",
         *(testing_protocol(tested[0]) if tested else []),
     ]
 

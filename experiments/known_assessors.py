@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
+from crowdrank._files import write_file
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.judgments.table import Judgments
@@ -185,12 +188,13 @@ def run(
     only: Sequence[str] | None,
     *,
     seeds: Sequence[int] = SEEDS,
+    keep: Path | None = None,
     tell: Tell = quiet,
 ) -> Experiment:
-    """Return a table per data set, and a table with the number of monotone splits."""
+    """Return a table per data set, and one with the number of monotone splits; splits in `keep` are not repeated."""
     chosen, sets = select_names(methods, REMAPPERS, "remapper"), select_names(only, SOURCES, "data set")
     sources = [SOURCES[name](design.generated) for name in sets]
-    tables = [split_table(design, source, chosen, seeds=seeds, tell=tell) for source in sources]
+    tables = [split_table(design, source, chosen, seeds=seeds, keep=keep, tell=tell) for source in sources]
     return Experiment(
         design.name,
         (*tables, count_table(design, tables, chosen, len(seeds))),
@@ -199,15 +203,29 @@ def run(
 
 
 def split_table(
-    design: KnownAssessors, source: Source, chosen: Sequence[str], *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet
+    design: KnownAssessors,
+    source: Source,
+    chosen: Sequence[str],
+    *,
+    seeds: Sequence[int] = SEEDS,
+    keep: Path | None = None,
+    tell: Tell = quiet,
 ) -> Table:
     """Return the learned values of each remapper on each split, and their mean over the splits."""
     splits = [(name, seed) for name in chosen for seed in seeds]
 
     def learn(split: tuple[str, int]) -> Row:
         name, seed = split
+        path = None if keep is None else keep / f"{design.name}-{source.name}-{name}-{seed}.json"
+        if path is not None and path.is_file():
+            stored: Row = json.loads(path.read_text(encoding="utf-8"))
+            return stored
         tell(f"{name} on {source.name}, split {seeds.index(seed) + 1} of {len(seeds)}")
-        return design.learn(source, seed, REMAPPERS[name])
+        row = design.learn(source, seed, REMAPPERS[name])
+        if path is not None:
+            with write_file(path) as draft:
+                draft.write_text(json.dumps(row), encoding="utf-8")
+        return row
 
     with ThreadPoolExecutor(min(default_threads(), len(splits))) as pool:
         learned = dict(zip(splits, pool.map(learn, splits), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,7 +53,8 @@ def experiment(
     *,
     only: Sequence[str] | None = None,
     seeds: Sequence[int] = known_assessors.SEEDS,
+    keep: Path | None = None,
     tell: Tell = quiet,
 ) -> Experiment:
     """Run the experiment with all remappers and data sets, or with those in `methods` and `only`."""
-    return known_assessors.run(Rigor(), methods, only, seeds=seeds, tell=tell)
+    return known_assessors.run(Rigor(), methods, only, seeds=seeds, keep=keep, tell=tell)

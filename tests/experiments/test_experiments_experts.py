@@ -28,7 +28,7 @@ from experiments.command import experiment as run_command
 from experiments.command import words
 from experiments.driver import Setting, train_candidates
 from experiments.expert_candidates import CANDIDATES, CONTROLS, LEARNED, MARTS, REMAPPERS, TREE_RD, single_labels
-from experiments.expert_claims import CLAIMS, claim_tables, describe_headline
+from experiments.expert_claims import CLAIMS, MODE_CLAIMS, claim_tables, describe_headline, mode_tables
 from experiments.experts import FEATURE_SETS, generated_setting, select_groups, setting_tables
 from experiments.known_assessors import Source, count_table, generated, split_table
 from experiments.quality import Quality
@@ -107,9 +107,10 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
 
 
 @pytest.mark.parametrize("experiment", [Rigor(), Quality()])
-def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: Any) -> None:
+def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: Any, tmp_path: Path) -> None:
     messages: list[str] = []
-    table = split_table(experiment, source, ["linear", "boosted"], seeds=(0, 1), tell=messages.append)
+    options: dict[str, Any] = {"seeds": (0, 1), "keep": tmp_path, "tell": messages.append}
+    table = split_table(experiment, source, ["linear", "boosted"], **options)
     assert [row["run"] for row in table.rows] == [
         f"{name}, {which}" for name in ("linear", "boosted") for which in ("split 1", "split 2", "mean")
     ]
@@ -118,6 +119,8 @@ def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: A
         assert len(levels) == 4
         assert (row["monotone"] == "yes") == all(a < b for a, b in pairwise(levels))
     assert len(messages) == 4
+    assert split_table(experiment, source, ["linear", "boosted"], **options) == table
+    assert len(messages) == 4  # no split is repeated
     strict(table, count_table(experiment, [table], ["linear", "boosted"], 2))
 
 
@@ -252,7 +255,13 @@ def test_the_table_has_the_papers_layout_and_every_control(tables: list[Table]) 
     assert claim.rows[0]["control"] in CONTROLS
     assert len(mgbdt.rows) == 2 * 8  # two claimed runs, the eight baselines of MGBDT's Table 4
     assert len(remap.rows) == 9  # the nine of REMAP's
-    strict(*tables, claim, mgbdt, remap)
+    (modes,) = mode_tables([table])
+    assert len(modes.rows) == len(MODE_CLAIMS)
+    for row in modes.rows:
+        run, other = row["run"].split(": ")[1].split(" over ")
+        assert row["difference"] == pytest.approx(table.row(run)["DCG@10"] - table.row(other)["DCG@10"])
+        assert row["verdict"] in ("confirmed", "refuted", "undecided")
+    strict(*tables, claim, mgbdt, remap, modes)
 
 
 def test_ablation_and_numbers_of_trees(tiny: Setting) -> None:

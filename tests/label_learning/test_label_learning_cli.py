@@ -269,6 +269,7 @@ def test_evaluation_on_the_expert_queries_of_a_fit_is_a_warning(world: Path, run
         (("evaluate", "remapper", "--expert", "gold.qrels"), "with --features, or rank documents with it"),
         (("gate", "remapper", "--against", "gold.qrels", "--labels", "gold.qrels"), "crowdrank rank -m remapper"),
         (("evaluate", "gold.qrels", "-f", "features.letor", "--expert", "gold.qrels"), "--features are not used"),
+        (("evaluate", "remappers", "-f", "features.letor", "--expert", "gold.qrels"), "there is no such file"),
         (("evaluate", "remapper", "-f", "narrow.csv", "--expert", "gold.qrels"), "narrow.csv"),
         (("evaluate", "out", "-f", "features.letor", "--expert", "gold.qrels"), "name out/model"),
         (("rank", "-m", "damaged", "-f", "features.letor"), "ranker.json was changed after crowdrank wrote it"),

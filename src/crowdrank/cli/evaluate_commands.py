@@ -184,8 +184,11 @@ class Rankings:
             problem = f"{rankers[0]} is a saved ranker, not a ranking"
             raise UsageError(problem, kind="ranker-without-features", fix=fixes)
         if features and not rankers:
-            for folder in filter(Path.is_dir, paths.values()):
-                Ranker.load(folder)  # its error names the ranker in the folder of a run
+            for path in paths.values():
+                if path.is_dir():
+                    Ranker.load(path)  # its error names the ranker in the folder of a run
+                elif not path.exists():
+                    open_input(path, self.reading.format, allow_books=False)
             problem, fix = "are not used: no saved ranker is named", "name the folder of a ranker or remapper"
             raise UsageError(problem, parameter="features", kind="features-without-ranker", fix=fix)
         self.inputs = {
