@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import importlib
+import inspect
 import pkgutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ from crowdrank.consensus import (
     family_weights,
     grade_rules,
     posterior_check,
+    preference_assessors,
+    preference_kernels,
     result,
     votes,
 )
@@ -117,6 +120,49 @@ def left_out(rng: np.random.Generator) -> tuple[Any, ...]:
     return posterior, item[one], assessor, grade, one, other, rng.random(len(grade)), likelihood
 
 
+def compared(rng: np.random.Generator) -> dict[str, Any]:
+    """Return preferences between documents of queries, and their curvatures."""
+    sizes = rng.integers(2, 9, 6)
+    first, query = np.append(0, np.cumsum(sizes)), np.sort(rng.integers(0, 6, 60))
+    left = rng.integers(0, sizes[query])
+    right = (left + rng.integers(1, sizes[query])) % sizes[query]
+    columns = first[query] + left, first[query] + right
+    return {
+        "ends": (first, np.searchsorted(query, np.arange(7))),
+        "sides": columns,
+        "answers": (rng.integers(0, 5, 60, np.int32), rng.integers(0, 3, 60, np.int32), rng.random(60)),
+        "bend": rng.random(60),
+        "curvature": rng.random(first[-1]) + 0.1,
+        "mode": rng.normal(size=first[-1]),
+    }
+
+
+def preference_terms(rng: np.random.Generator) -> tuple[Any, ...]:
+    one = compared(rng)
+    infinite = np.full((3, 1), np.inf)
+    cuts = np.concatenate([-infinite, np.sort(rng.normal(size=(3, 4)), axis=1), infinite], axis=1)
+    return *one["sides"], *one["answers"], rng.random((3, 2)), cuts, one["mode"], np.empty((3, 60))
+
+
+def newton_system(rng: np.random.Generator) -> tuple[Any, ...]:
+    one = compared(rng)
+    n = len(one["mode"])
+    outputs = np.empty(n), np.empty(n), np.zeros((4, 2)), np.empty((3, n))
+    return *one["sides"], one["bend"], one["curvature"], one["mode"], 1e-12, *outputs
+
+
+def factorization(rng: np.random.Generator) -> tuple[Any, ...]:
+    one = compared(rng)
+    outputs = np.empty((2, 64)), np.empty(len(one["mode"])), np.empty(60)
+    return *one["ends"], *one["sides"], one["bend"], one["curvature"], *outputs
+
+
+def answer_counts(rng: np.random.Generator) -> tuple[Any, ...]:
+    one = compared(rng)
+    counts = np.zeros((3, len(preference_assessors.DIFFERENCES), 5))
+    return *one["sides"], *one["answers"], one["mode"], one["bend"], counts
+
+
 CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     e_step_kernels.count_confusions: lambda rng: (
         *judgments(rng),
@@ -125,6 +171,10 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     ),
     e_step_kernels.make_e_step_kernel(GRADES): lambda rng: expect(rng, GRADES),
     e_step_kernels.make_e_step_kernel(7): lambda rng: expect(rng, 7),
+    preference_kernels.differentiate: preference_terms,
+    preference_kernels.conjugate_gradients: newton_system,
+    preference_kernels.invert: factorization,
+    preference_kernels.add_counts: answer_counts,
     e_step_kernels.weighted_e_step: weighted,
     e_step_kernels.soft_e_step: soft,
     e_step_kernels.count_soft_answers: lambda rng: (
@@ -179,13 +229,17 @@ def test_the_numpy_version_equals_the_compiled_one(kernel: Kernel) -> None:
         others = copy.deepcopy(arguments)
         assert kernel.numpy is not None
         results = kernel.numpy(*arguments), kernel.compiled(*others)
-        pairs = zip(_arrays(results[0], arguments), _arrays(results[1], others), strict=True)
+        names = list(inspect.signature(kernel.function).parameters)
+        used = [
+            [one for name, one in zip(names, some, strict=True) if name != "memory"] for some in (arguments, others)
+        ]
+        pairs = zip(_arrays(results[0], used[0]), _arrays(results[1], used[1]), strict=True)
         for one, other in pairs:
             assert one.dtype == other.dtype
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-def _arrays(result: Any, arguments: tuple[Any, ...]) -> list[Any]:
+def _arrays(result: Any, arguments: list[Any]) -> list[Any]:
     """Return what a kernel returned or may have changed."""
     returned = [] if result is None else result if isinstance(result, tuple) else [result]
     return [np.asarray(one) for one in (*returned, *arguments) if not isinstance(one, int | float) or one is result]

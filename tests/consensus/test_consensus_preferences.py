@@ -161,20 +161,71 @@ def test_probabilities_of_answers_sum_to_1() -> None:
         assert (shares[:, :, 0].max() > 1e-9) == active[3]
 
 
-def test_batches_hold_each_document_and_preference_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preference_posterior, "MAX_CELLS", 30)
-    rng = np.random.default_rng(0)
-    query = np.sort(rng.integers(0, 9, 60)).astype(np.int32)
-    left, right = query * 5 + rng.integers(0, 3, 60), query * 5 + rng.integers(3, 5, 60)
-    codes = np.zeros(60, np.int32)
-    pairs = ItemPreferences(left.astype(np.int64), right.astype(np.int64), codes, codes, query, True)
-    found = list(preference_posterior.batches(pairs))
-    assert len(found) > 2
-    assert np.array_equal(np.sort(np.concatenate([one.items for one in found])), pairs.used_items)
-    assert np.array_equal(np.sort(np.concatenate([one.rows for one in found])), np.arange(60))
-    for one in found:
-        assert np.array_equal(one.items[one.left], left[one.rows])
-        assert len(np.unique(one.slot)) == len(one.slot)
+def random_pairs(sizes: list[int], n: int, seed: int = 0) -> ItemPreferences:
+    """Return preferences between random documents of queries with these numbers of documents."""
+    rng, first = np.random.default_rng(seed), np.append(0, np.cumsum(sizes))
+    query = np.sort(rng.integers(0, len(sizes), n))
+    left = (rng.random(n) * np.array(sizes)[query]).astype(np.int64)
+    right = (left + 1 + (rng.random(n) * (np.array(sizes)[query] - 1)).astype(np.int64)) % np.array(sizes)[query]
+    answer, assessor = rng.integers(0, 5, n).astype(np.int32), rng.integers(0, 2, n).astype(np.int32)
+    return ItemPreferences(first[query] + left, first[query] + right, assessor, answer, query.astype(np.int32), True)
+
+
+def joint(pairs: ItemPreferences, n_items: int, mode: Array | None = None) -> preference_posterior.JointPosterior:
+    nodes = standard_nodes(41)
+    prior = np.exp(-0.5 * (nodes - np.linspace(-1, 1, n_items)[:, None]) ** 2)
+    prior /= prior.sum(axis=1, keepdims=True)
+    return preference_posterior.joint_posterior(pairs, prior, nodes, THETA, np.ones(len(pairs)), mode)
+
+
+def test_large_queries_are_sampled_in_linear_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = random_pairs([4, 300, 6, 200], 3000)
+    exact = joint(pairs, 510)
+    monkeypatch.setattr(preference_posterior, "MAX_EXACT_DOCUMENTS", 100)
+    sampled = joint(pairs, 510)
+    assert np.array_equal(sampled.mode, exact.mode)
+    nodes = standard_nodes(41)
+    sd = []
+    for one in (exact, sampled):
+        posterior = np.exp(-0.5 * (nodes - np.linspace(-1, 1, 510)[:, None]) ** 2 + one.messages)
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        sd.append(np.sqrt(posterior @ nodes**2 - (posterior @ nodes) ** 2))
+    assert np.abs(sd[1] / sd[0] - 1).max() < 0.1
+    assert np.abs(sd[1] / sd[0] - 1).mean() < 0.015
+    names = ("preference_counts", "preference_log_likelihood")
+    counts, evidence = ([one.statistics[name] for one in (exact, sampled)] for name in names)
+    assert np.abs(counts[0] - counts[1]).sum() < 0.02 * counts[0].sum()
+    assert evidence[1] == pytest.approx(evidence[0], rel=1e-3)
+    assert np.array_equal(joint(pairs, 510).messages, sampled.messages)  # the samples are the same
+
+
+def test_thousands_of_documents_of_a_query_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_items, pairs = 5000, random_pairs([5000], 15000)
+    curvature, bend = np.ones(n_items), np.full(len(pairs), 0.3)
+
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError("the Hessian of a large query is stored as a whole")
+
+    monkeypatch.setattr(preference_posterior, "invert", refuse)
+    sides = pairs.left, pairs.right
+    variance, spread, log_determinant = preference_posterior.sample_variances(*sides, bend, curvature)
+    hessian = np.eye(n_items)
+    for (one, other), sign in zip(((0, 0), (1, 1), (0, 1), (1, 0)), (1, 1, -1, -1), strict=True):
+        np.add.at(hessian, (sides[one], sides[other]), sign * 0.3)
+    assert log_determinant == pytest.approx(np.linalg.slogdet(hessian)[1], rel=0.005)
+    some = np.arange(0, n_items, 100)
+    columns = np.linalg.solve(hessian, np.eye(n_items)[:, some])
+    assert np.allclose(variance[some], columns[some, np.arange(len(some))], rtol=0.1)
+    assert (spread < 2.0).all()
+    assert np.isfinite(joint(pairs, n_items).messages).all()
+
+
+def test_a_repeated_pass_gives_the_same_bytes() -> None:
+    pairs = random_pairs([9, 40, 2], 200)
+    one = joint(pairs, 51)
+    other = joint(pairs, 51, one.mode)
+    assert np.array_equal(one.mode, other.mode)
+    assert np.array_equal(one.messages, other.messages)
 
 
 # Simulated truth is recovered.
@@ -357,12 +408,8 @@ def test_preferences_alone_have_no_grades(world: World) -> None:
         assert error.value.kind == "no-grades"
 
 
-def test_other_documents_and_large_queries_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_documents_are_refused(world: World) -> None:
     other = world.preferences.assign(query="other")
     with pytest.raises(InputError) as error:
         GDA().fit(world.judgments, preferences=other)
     assert error.value.kind == "nothing-in-common"
-    monkeypatch.setattr("crowdrank.judgments.joined.MAX_COMPARED_DOCUMENTS", 5)
-    with pytest.raises(UsageError) as large:
-        GDA().fit(None, preferences=world.preferences)
-    assert large.value.kind == "large-query"

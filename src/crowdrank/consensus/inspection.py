@@ -121,7 +121,7 @@ def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
         posterior = normal_posterior(documents["relevance"].to_numpy(), documents["sd"].to_numpy())
         return pa.table({name: documents[name] for name in ("query", "document")} | _node_columns(NODES, posterior))
     table = as_judgments(model.judgments_ if judgments is None else judgments, model.judgments_)
-    prepared, theta, passes = model._open_passes(table, model.preferences_ if judgments is None else None)
+    prepared, theta, passes = model._open_passes(table)
     passes.accumulate(theta)
     posterior = np.concatenate([model._line_posterior(local) for local in passes.local_arrays()])
     return pa.table({**item_ids(prepared), **_node_columns(theta["nodes"], posterior)})

@@ -577,6 +577,8 @@ class EMAggregator(Aggregator):
         self, table: Judgments, preferences: Preferences | None = None
     ) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return the prepared judgments, the fitted parameters for their assessors, and passes over their shards."""
+        if preferences is None and table is self.judgments_:
+            preferences = self.preferences_
         prepared, theta = self._prepare_with(table, preferences), self._start_from(self, table, self.gold_, preferences)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))

@@ -15,8 +15,7 @@ from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus.e_step import expectation_step
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.model import Aggregator
-from crowdrank.consensus.preference_assessors import cut_points
-from crowdrank.consensus.preference_posterior import Answered, Batch, GridCurves, batches, solve
+from crowdrank.consensus.preference_posterior import joint_covariances
 from crowdrank.engine.passes import single_blas_thread
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import UsageError
@@ -147,46 +146,9 @@ def _shard_correlations(model: GDA, shard: Shard, theta: Arrays) -> list[tuple[I
     )
     on_line = model._split(by_grades).sum(axis=1)
     on_line /= np.maximum(on_line.sum(axis=1, keepdims=True), 1e-300)
-    params, active = theta["preference_params"], theta["preference_active"]
-    own = params[preferences.assessor]
-    answered = Answered(
-        preferences.left,
-        preferences.right,
-        preferences.answer,
-        local["preference_weight"],
-        np.exp(own[:, 0]),
-        own[:, 1],
-        cut_points(params, active)[preferences.assessor],
-    )
+    weight = local["preference_weight"]
     found = []
-    for batch in batches(preferences):
-        curves = GridCurves.from_posterior(on_line[batch.items], theta["nodes"])
-        in_batch = Answered(batch.left, batch.right, *list(vars(answered.take(batch.rows)).values())[2:])
-        mode = solve(batch, curves, in_batch, on_line[batch.items] @ theta["nodes"]).mode
-        found += _batch_correlations(batch, curves.at(mode)[2], in_batch.terms(mode)[2])
-    return found
-
-
-def _batch_correlations(batch: Batch, curvature: Floats, bend: Floats) -> list[tuple[Integers, Floats]]:
-    """Return items and their correlations for each query of a batch, by the inverse Hessian at the mode.
-
-    Args:
-        batch: the queries.
-        curvature: curvature of the log posterior of the grades of each item, (n_items,).
-        bend: curvature of the log likelihood of each preference by the difference of its items, (n,).
-
-    """
-    found = []
-    query, row_query = batch.slot // batch.size, batch.slot[batch.left] // batch.size
-    for number in range(batch.n_queries):
-        own, rows = np.flatnonzero(query == number), np.flatnonzero(row_query == number)
-        left, right = batch.left[rows] - own[0], batch.right[rows] - own[0]
-        hessian = np.diag(curvature[own])
-        np.add.at(hessian, (left, left), bend[rows])
-        np.add.at(hessian, (right, right), bend[rows])
-        np.subtract.at(hessian, (left, right), bend[rows])
-        np.subtract.at(hessian, (right, left), bend[rows])
-        covariance = np.linalg.inv(hessian)
+    for items, _, covariance in joint_covariances(preferences, on_line, theta["nodes"], theta, weight):
         sd = np.sqrt(np.diagonal(covariance))
-        found.append((batch.items[own], covariance / np.outer(sd, sd)))
+        found.append((items, covariance / np.outer(sd, sd)))
     return found

@@ -215,14 +215,16 @@ def _gold_arrays(gold: ItemGold | None, n_items: int, n_grades: int) -> tuple[ND
 
 def _shard_bounds(judgments: Judgments, locality: str, shard_size: int) -> NDArray[np.int64]:
     """Return the index of the first item of each shard, and the number of items."""
-    if not len(judgments):
+    offsets = judgments.answer_offsets if isinstance(judgments, JoinedJudgments) else judgments.offsets
+    n_answers = int(offsets[-1])
+    if not n_answers:
         return np.array([0, judgments.n_items])
-    n_shards = max(1, -(-len(judgments) // shard_size))
-    wanted = np.linspace(0, len(judgments), n_shards + 1)
+    n_shards = max(1, -(-n_answers // shard_size))
+    wanted = np.linspace(0, n_answers, n_shards + 1)
     if locality == "item":
-        return _distinct_ascending(np.searchsorted(judgments.offsets, wanted))
+        return _distinct_ascending(np.searchsorted(offsets, wanted))
     starts = judgments.query_offsets
-    return _distinct_ascending(starts[np.searchsorted(judgments.offsets[starts], wanted)])
+    return _distinct_ascending(starts[np.searchsorted(offsets[starts], wanted)])
 
 
 def _distinct_ascending(ascending: NDArray[np.int64]) -> NDArray[np.int64]:

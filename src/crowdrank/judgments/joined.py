@@ -9,14 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._typing import Codes, Floats, Integers
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments, assessor_fields, offsets_from_sizes
-
-MAX_COMPARED_DOCUMENTS = 3000
-"""Maximum number of documents of a query with preferences; their joint posterior takes the cube of it in time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +39,16 @@ class ItemPreferences:
         return np.unique(np.concatenate([self.left, self.right]))
 
     @cached_property
-    def query_of_used(self) -> Integers:
-        """Number of the query of each item in `used_items`, from 0, ascending."""
-        query = np.zeros(len(self.used_items), np.int64)
-        query[np.searchsorted(self.used_items, self.left)] = self.query
-        query[np.searchsorted(self.used_items, self.right)] = self.query
-        return np.unique(query, return_inverse=True)[1].astype(np.int64)
+    def used_index(self) -> Integers:
+        """Index of the left and of the right document of each preference in `used_items`, (2, n)."""
+        return np.stack([np.searchsorted(self.used_items, side) for side in (self.left, self.right)])
+
+    @cached_property
+    def query_offsets(self) -> tuple[Integers, Integers]:
+        """First item in `used_items` and first preference of each query, and the ends, (n_queries + 1,) each."""
+        starts = np.flatnonzero(np.diff(self.query, prepend=-1))
+        first_items = np.minimum.reduceat(self.used_index.min(axis=0), starts) if len(starts) else starts
+        return np.append(first_items, len(self.used_items)), np.append(starts, len(self))
 
     @cached_property
     def by_pair(self) -> tuple[Integers, Integers]:
@@ -68,7 +69,8 @@ class ItemPreferences:
 
     def of_items(self, start: int, stop: int) -> ItemPreferences:
         """Return the preferences between the items from `start` to `stop`, which are whole queries."""
-        rows = (self.left >= start) & (self.left < stop)
+        inside = np.flatnonzero((self.left >= start) & (self.left < stop))
+        rows = slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else slice(0)
         return ItemPreferences(
             self.left[rows] - start,
             self.right[rows] - start,
@@ -89,6 +91,12 @@ class JoinedJudgments(Judgments):
     def n_answers(self) -> int:
         """Number of judgments and preferences together."""
         return len(self) + len(self.preferences)
+
+    @property
+    def answer_offsets(self) -> Integers:
+        """Number of judgments and preferences before each item, and of all, (n_items + 1,)."""
+        first = np.bincount(np.minimum(self.preferences.left, self.preferences.right), minlength=self.n_items)
+        return np.asarray(self.offsets + offsets_from_sizes(first))
 
     def preferences_per_item(self) -> Integers:
         """Return the number of preferences of each item, (n_items,)."""
@@ -117,7 +125,7 @@ def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
     """Return judgments with preferences; items and assessors of preferences that have no judgments are added.
 
     Raises:
-        InputError: no document of the preferences was judged, or a query has too many documents with preferences.
+        InputError: no document of the preferences was judged.
 
     """
     query, document = preferences.item_ids()
@@ -151,7 +159,6 @@ def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
         row_query[rows],
         preferences.has_positions,
     )
-    _refuse_large_queries(pairs, queries)
     table = _with_assessors(judgments, preferences, assessors, new_assessors)
     return JoinedJudgments(
         **assessor_fields(table),
@@ -197,12 +204,3 @@ def _nothing_in_common(judgments: Judgments, query: pa.Array, document: pa.Array
         kind="nothing-in-common",
         fix="check that both use the same ids of queries and documents",
     )
-
-
-def _refuse_large_queries(pairs: ItemPreferences, queries: pa.Array) -> None:
-    sizes = np.bincount(pairs.query_of_used)
-    if sizes.max(initial=0) > MAX_COMPARED_DOCUMENTS:
-        code = int(np.unique(pairs.query)[int(sizes.argmax())])
-        problem = f"the query {shown(queries[code].as_py())} has preferences between {int(sizes.max()):,} documents"
-        fix = f"use at most {MAX_COMPARED_DOCUMENTS:,} documents of a query, or name the column of the query"
-        raise UsageError(problem, kind="large-query", fix=fix)
