@@ -29,12 +29,12 @@ from crowdrank.consensus import METHODS, get_aggregator
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
-    document = np.repeat(np.arange(50_003), 3)  # enough for OpenBLAS to use several threads
-    grade = np.clip(rng.integers(0, 4, 50_003)[document] + rng.integers(-1, 2, len(document)), 0, 3)
+    document = np.repeat(np.arange(20_003), 3)  # enough for OpenBLAS to use several threads
+    grade = np.clip(rng.integers(0, 4, 20_003)[document] + rng.integers(-1, 2, len(document)), 0, 3)
     judgments = read_judgments(pd.DataFrame({
         "query": document // 20,
         "document": document,
-        "assessor": rng.integers(0, 20_000, len(document)),  # enough for arrays over assessors, too
+        "assessor": rng.integers(0, 11_000, len(document)),  # enough for arrays over assessors, too
         "grade": grade,
     }))
     engine = LocalEngine() if sys.argv[1] == "local" else DaskEngine(workers=1)
