@@ -206,6 +206,20 @@ def test_a_drawn_document_is_not_drawn_again(folder: Path, words: list[object]) 
     assert refused.exception.kind == "drawn-twice"
 
 
+def test_a_sample_without_grades_is_not_overwritten(folder: Path, words: list[object]) -> None:
+    graded, sample = drawn(folder, words, 1), (folder / "sample-1.csv").read_bytes()
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    refused = invoke(folder / "expert.csv", *words, "--budget", 60, "-o", folder / "sample-1.csv")
+    assert isinstance(refused.exception, UsageError)
+    assert (refused.exception.kind, refused.exception.parameter) == ("sample-outstanding", "output")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    graded.to_csv(folder / "graded.csv", index=False)
+    CliRunner().invoke(app, ["collect", "add", str(folder / "expert.csv"), str(folder / "graded.csv")])
+    again = invoke(folder / "expert.csv", *words, "--budget", 60, "-o", folder / "sample-1.csv")
+    assert again.exit_code == 0, again.output
+    assert (folder / "sample-1.csv").read_bytes() != sample
+
+
 def test_one_document_in_two_draws_was_drawn_twice() -> None:
     frame = pd.DataFrame({"query": "q", "document": ["a", "b"], "grade": [0, 1], "probability": 0.5, "draw": 1})
     assert len(crowdrank.estimate(RUNS, LABELS, frame.assign(query="q0", document=["d0", "d1"])).table) == 2

@@ -300,6 +300,47 @@ def test_one_expert_query_is_refused() -> None:
     assert refused(InputError, expert=WORLD.expert(1)).kind == "few-expert-queries"
 
 
+def test_rankings_of_one_query_are_refused() -> None:
+    runs = {name: run[run["query"] == "q7"] for name, run in WORLD.runs.items()}
+    drawn = WORLD.truth[WORLD.truth["query"] == "q7"].assign(probability=0.5, draw=1)
+    for expert in (None, drawn):
+        problem = refused(InputError, runs=runs, expert=expert)
+        assert (problem.kind, problem.location.source) == ("few-queries", "the runs")
+
+
+def test_few_drawn_documents_are_a_warning() -> None:
+    kinds = {}
+    for n in (19, 20):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)
+            found = estimate(expert=WORLD.truth.head(n).assign(probability=0.5, draw=1))
+        kinds[n] = [warning.kind for warning in found.warnings]
+    assert kinds == {19: ["few-expert-grades"], 20: []}
+
+
+def test_labels_have_no_weight_if_experts_graded_all_queries() -> None:
+    table = estimate(expert=WORLD.truth).table
+    assert table["weight"].tolist() == [0, 0]
+    assert table["estimate"].tolist() == pytest.approx(table["experts_only"].tolist())
+
+
+@pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
+def test_intervals_of_certain_labels_are_those_of_the_queries() -> None:
+    certain = WORLD.labels[["query", "document", "grade"]]
+    table = estimate(labels=certain, expert=None).table
+    by_query = values(certain, "nDCG@5")
+    expected = 2 * 1.96 * by_query.std(axis=0, ddof=1) / np.sqrt(len(by_query))
+    assert (table["upper"] - table["lower"]).tolist() == pytest.approx(expected.tolist(), rel=0.15)
+
+
+def test_judgments_of_several_assessors_are_no_labels(tmp_path: Path) -> None:
+    rows = [WORLD.labels[["query", "document"]].assign(grade=grade, assessor=f"a{grade}") for grade in (0, 2)]
+    pd.concat(rows).to_csv(tmp_path / "judgments.csv", index=False)
+    problem = refused(InputError, labels=tmp_path / "judgments.csv", expert=None)
+    assert problem.kind == "contradictory-grades"
+    assert any("aggregate" in fix.text for fix in problem.fixes)
+
+
 def test_runs_with_different_queries_are_refused() -> None:
     runs = {**WORLD.runs, "new": WORLD.runs["new"][lambda run: run["query"] != "q7"]}
     problem = refused(InputError, runs=runs)

@@ -281,6 +281,9 @@ def test_bad_input_of_the_command_is_an_error() -> None:
 def test_a_small_pilot_is_a_warning() -> None:
     with pytest.warns(DataWarning, match="below 20"):
         planned(expert=WORLD.expert(10), half_width=0.1)
+    drawn = WORLD.truth.sample(99, random_state=0).assign(probability=0.2, draw=1)
+    with pytest.warns(DataWarning, match="below 100"):
+        planned(expert=drawn, half_width=0.1)
 
 
 @pytest.mark.filterwarnings("ignore")

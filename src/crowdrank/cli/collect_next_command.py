@@ -243,6 +243,7 @@ def collect_next(
         if again:
             listed, pending = listed.where(~pending), pending[~pending]
         outstanding = listed.where(pending)
+        _keep_sample(output, outstanding, judgments)
         wanted = listed.number_draw(chosen.next(pool, so_far, fitted, budget_terms, outstanding))
         if output is not None:
             with write_together(ledger):
@@ -284,6 +285,15 @@ def _pool_of_runs(policy: Policy) -> Pool:
     return pool_of_runs(policy.runs or {}, policy.measure)
 
 
+def _keep_sample(output: Path | None, outstanding: OutstandingRequests, judgments: Path) -> None:
+    """Raise UsageError if the output may be a sample without grades: its probabilities are nowhere else."""
+    n_drawn = len(outstanding) - outstanding.column("draw").null_count
+    if n_drawn and output is not None and output.exists():
+        problem = f"is {output}, which exists, and {judgments} has no grade of {counted(n_drawn, 'drawn document')}"
+        fixes = ["give a new file", "add the grades first with `collect add`"]
+        raise UsageError(problem, parameter="output", kind="sample-outstanding", fix=fixes)
+
+
 def _summary(requests: Requests, outstanding: OutstandingRequests) -> dict[str, Any]:
     return {
         "requests": len(requests),
@@ -311,8 +321,10 @@ def _print_requests(requests: Requests, outstanding: OutstandingRequests, output
     unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""
     print_line(f"{counted(len(requests), 'label')} requested: {_cost_text(requests)} ({reasons}){unmet}{written}.")
     _print_unspent(requests)
-    if len(outstanding) and requests.probability is None:
+    if len(outstanding):
         fix = Fix("request them again with {}", "again")
+        if requests.probability is not None:
+            fix = Fix("let experts grade them too: the estimate needs all draws")
         print_note(Message(c.outstanding_text(outstanding), "outstanding-requests", "note", fixes=(fix,)))
 
 

@@ -28,8 +28,7 @@ _ESTIMATOR_SENTENCES = {
     "experts graded",
     "document": "Estimates are by document: the labels of all documents, corrected by the documents that experts "
     "graded, each weighted by 1 / probability of being drawn",
-    "none": f"Estimates are from the labels alone: {N_DRAWS_OF_MEANS} draws of all grades from their probabilities, "
-    "each with a bootstrap sample of the queries",
+    "none": "Estimates are from the labels alone, whose values are usually too high",
 }
 _CORRECTED_BIAS_PHRASE = "would favor rankers that use the same features, but the expert grades correct this bias"
 
@@ -47,8 +46,9 @@ class Estimate:
         n_queries: number of queries with labels.
         n_expert_queries: number of queries with expert grades.
         n_expert_grades: number of expert grades.
-        warnings: what to check; kinds are `bias-unknown`, `features-used`, `few-expert-queries`, `unlabeled-documents`,
-            `ungraded-documents`, `ideal-from-labels`, `draw-missing`, `expert-grades-unused` and `sample-incomplete`.
+        warnings: what to check; kinds are `bias-unknown`, `features-used`, `few-expert-queries`,
+            `few-expert-grades`, `unlabeled-documents`, `ungraded-documents`, `ideal-from-labels`, `scales-differ`,
+            `draw-missing`, `expert-grades-unused` and `sample-incomplete`.
         backend: library of `table`.
         labels_used_features: whether the labels are a consensus that used features of the documents.
         look: which of several looks this is; None if the comparison is looked at once.
@@ -131,7 +131,11 @@ class Estimate:
             sentences.append(self.look.sentence())
         sentences.extend(self.notes)
         if self.unit == "query":
-            sentences.append("The weight of the labels for a query is fitted on the other expert queries.")
+            sentences.append(
+                "The weight of the labels for a query is fitted on the other expert queries."
+                if self.n_expert_queries < self.n_queries
+                else "Experts graded all queries, so that the labels have no weight."
+            )
         if self.unit == "document" and self.measure.name == "nDCG":
             sentences.append("nDCG divides by the DCG of the best order by the labels, which experts do not change.")
         if self.labels_used_features:
@@ -299,6 +303,12 @@ def summarize(
 def _row_notes(prepared: PreparedEstimate, baseline: str, level: float) -> tuple[str, ...]:
     """Return sentences about values outside of the range, and about intervals that are bounds."""
     notes = _range_notes(prepared, level)
+    if prepared.joined.sample is None:
+        draws = f"{N_DRAWS_OF_MEANS} draws of all grades from their probabilities, each with a bootstrap sample of the"
+        if prepared.joined.first.grades.shares is None:
+            draws = f"{N_DRAWS_OF_MEANS} bootstrap samples of the"
+            notes.append("Labels without probabilities count as certain, so that the intervals are too narrow.")
+        notes.append(f"Intervals are from {draws} queries.")
     for name in prepared.joined.alignments:
         if name != baseline and prepared.joined.sample is not None:
             difference = prepared.difference(name, baseline, level)

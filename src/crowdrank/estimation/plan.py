@@ -33,6 +33,8 @@ MIN_PLANNED_QUERIES = 10
 """Minimum number of queries of a plan, and of documents that are drawn."""
 MIN_PILOT_QUERIES = 20
 """Number of expert queries of a pilot below which a warning is issued."""
+MIN_PILOT_GRADES = 100
+"""Number of grades of drawn documents of a pilot below which a warning is issued."""
 MAX_PLANNED_QUERIES = 10_000_000
 """Maximum number of queries of which it is said that they would suffice."""
 N_POOL_SIZES = 40
@@ -352,10 +354,6 @@ def _check_numbers(labels_per_document: int | Sequence[int] | None, *, has_label
     return tuple(dict.fromkeys(numbers))
 
 
-def _with_labels(model: DesignModel, measure: Measure, n_labels: int, n_before: int) -> DesignModel:
-    return model.with_labels(label_factor(measure, model.name, n_labels, n_before))
-
-
 def _models(
     runs: Mapping[str, Any] | None,
     labels: Any,
@@ -391,11 +389,12 @@ def _models(
         warnings.warn(DataWarning(message), stacklevel=3)
     models = designs_of_pilot(prepared, np.array([-1.0, 1.0]))
     n_expert, n_queries = int(prepared.joined.is_expert_query.sum()), len(prepared.joined.queries)
-    if prepared.unit == "query" and n_expert < MIN_PILOT_QUERIES:
-        problem = (
-            f"experts graded {n_expert} queries; the plan of a pilot below {MIN_PILOT_QUERIES} is a matter of chance"
-        )
-        fix = Fix("let experts grade more queries, or plan for some more grades")
+    found, least, noun = n_expert, MIN_PILOT_QUERIES, "query"
+    if prepared.unit == "document":
+        found, least, noun = prepared.n_expert_grades, MIN_PILOT_GRADES, "drawn document"
+    if found < least:
+        problem = f"experts graded {counted(found, noun)}; the plan of a pilot below {least} is a matter of chance"
+        fix = Fix("let experts grade more, or plan for some more grades")
         warnings.warn(DataWarning(Message(problem, "small-pilot", "warning", fixes=(fix,))), stacklevel=3)
     pilot = f"{counted(prepared.n_expert_grades, 'expert grade')} of {counted(n_expert, 'query')}"
     source = f"Variances are those of the pilot: {pilot}, {counted(n_queries, 'query')} with labels."

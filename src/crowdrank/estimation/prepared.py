@@ -12,7 +12,7 @@ import numpy as np
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Message, UsageError
-from crowdrank.estimation.by_document import estimate_by_document
+from crowdrank.estimation.by_document import Sample, estimate_by_document
 from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate, draw_means
 from crowdrank.estimation.draw_pools import check_drawn_for
 from crowdrank.estimation.forecast import Forecast, forecast_grades
@@ -36,6 +36,8 @@ MEASURES_BY_UNIT = {
 """Measures that can be estimated, by unit of the expert grades; `none` is without expert grades."""
 MIN_EXPERT_QUERIES = 8
 """Number of expert queries below which a warning is issued."""
+MIN_EXPERT_GRADES = 20
+"""Number of expert grades of drawn documents below which a warning is issued."""
 MIN_EXPERT_JUDGED = 0.5
 """Minimum share of the first documents of expert queries that experts graded, for estimates by query."""
 
@@ -161,6 +163,7 @@ def prepare_estimate(
     by_features = used_features(labels)
     feature_messages = _check_features(by_features, expert, allow_feature_labels=allow_feature_labels)
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
+    _check_queries(len(joined.queries))
     chosen = _choose_unit(joined, unit)
     _check_measure(parsed, chosen)
     if chosen == "document" and joined.sample is not None:
@@ -232,6 +235,13 @@ def _check_features(labels_used_features: bool, expert: Gold | None, *, allow_fe
     return [Message(f"the labels {problem}", FEATURES_USED, "warning", fixes=fixes)]
 
 
+def _check_queries(n_queries: int) -> None:
+    """Raise InputError if there are too few queries for an interval."""
+    if n_queries < 2:
+        problem = f"they have {counted(n_queries, 'query')} with labels, and an interval needs at least 2"
+        raise InputError(problem, source="the runs", kind="few-queries", fix="give runs and labels of more queries")
+
+
 def _check_scales(joined: JoinedRuns) -> list[Message]:
     """Return a warning if experts gave grades beyond those of the labels, as if on another scale.
 
@@ -263,12 +273,7 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
         fixes = ["fit the consensus without expert grades", "cross-fit it: label each query without its expert grades"]
         raise InputError(problem, source="the labels", kind="experts-made-labels", fix=fixes)
     if unit == "document":
-        numbers, sizes = np.unique(joined.sample.draw, return_counts=True)
-        missing = missing_draw(numbers, sizes.astype(np.float64))
-        if missing is None:
-            return []
-        problem = f"{missing}; labels of these documents keep their bias"
-        return [Message(problem, "draw-missing", "warning", fixes=tuple(map(Fix, MISSING_DRAW_FIXES)))]
+        return _check_draws(joined.sample)
     n_queries = int(joined.is_expert_query.sum())
     if n_queries < 2:
         problem = f"they are of {counted(n_queries, 'query')}, and an estimate by query needs at least 2"
@@ -305,6 +310,20 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
     if n_queries < MIN_EXPERT_QUERIES:
         problem = f"experts graded {n_queries} queries; below {MIN_EXPERT_QUERIES}, intervals are wide and unreliable"
         messages.append(Message(problem, "few-expert-queries", "warning", fixes=(Fix("let experts grade more"),)))
+    return messages
+
+
+def _check_draws(sample: Sample) -> list[Message]:
+    """Return warnings about drawn documents: a missing draw, few grades."""
+    messages, (numbers, sizes) = [], np.unique(sample.draw, return_counts=True)
+    missing = missing_draw(numbers, sizes.astype(np.float64))
+    if missing is not None:
+        problem = f"{missing}; labels of these documents keep their bias"
+        messages.append(Message(problem, "draw-missing", "warning", fixes=tuple(map(Fix, MISSING_DRAW_FIXES))))
+    if len(sample) < MIN_EXPERT_GRADES:
+        graded = f"experts graded {counted(len(sample), 'drawn document')}"
+        problem = f"{graded}; below {MIN_EXPERT_GRADES}, intervals are wide and unreliable"
+        messages.append(Message(problem, "few-expert-grades", "warning", fixes=(Fix("let experts grade more"),)))
     return messages
 
 

@@ -652,10 +652,11 @@ def _refuse_contradictory_grades(judgments: Judgments, source_name: str) -> None
     lowest = np.minimum.reduceat(judgments.grade, judgments.offsets[:-1])
     if (highest == lowest).all():
         return
+    fixes = ["leave one grade for each document", "make labels of several assessors with `crowdrank aggregate`"]
     item = int(np.argmax(highest != lowest))
     query = judgments.queries[int(judgments.item_query[item])].as_py()
     document = judgments.documents[int(judgments.item_document[item])].as_py()
     codes = (lowest[item], highest[item])
     names = ["cannot judge" if code == UNJUDGEABLE else judgments.scale.names[code] for code in codes]
     problem = f"the document {shown(document)} of query {shown(query)} has the grades {names[0]} and {names[1]}"
-    raise InputError(problem, source=source_name, kind="contradictory-grades", fix="leave one grade for each document")
+    raise InputError(problem, source=source_name, kind="contradictory-grades", fix=fixes)
