@@ -5,6 +5,7 @@ GLOSSARY = {
     "answer": "what an assessor gives for a pair: a grade, or 'cannot judge'",
     "assessor": "person, LLM judge or program that gives judgments",
     "consensus": "relevance of each document that a model estimates from the judgments of all assessors",
+    "cycle": "three answers of an assessor that contradict each other: a before b, b before c, and c before a",
     "document": "what is judged and ranked for a query: a page, a product, a passage",
     "draw": "sample of pairs with known probabilities, from which the quality of rankings is estimated",
     "expert grade": "grade of an expert, taken as correct: for training, for tests and to check assessors",
@@ -24,6 +25,7 @@ GLOSSARY = {
     "pilot": "small sample of labels and expert grades, from which the size of a comparison is planned",
     "policy": "rule that decides which pair to judge next, and by whom",
     "pool": "pairs that may be judged",
+    "position bias": "P(left) minus P(right) of an assessor's preferences for two documents of equal relevance",
     "power": "probability that a comparison finds a difference of a stated size",
     "preference": "judgment which of two documents is more relevant to a query",
     "query": "what a user searched for",
@@ -32,5 +34,6 @@ GLOSSARY = {
     "round": "one batch of collecting labels: request, judge, add",
     "run": "ranking of one system for many queries, such as a TREC run file; also the command that goes from judgments "
     "to a report",
+    "sharpness": "how fast an assessor's preferences become certain with the difference in relevance; 0 is random",
 }
 """Meaning of each word, as a phrase without a period."""

@@ -70,7 +70,7 @@ def test_rows_that_are_not_used_are_counted(run: Run, tmp_path: Path) -> None:
 def test_the_report_has_columns_of_preferences(run: Run, tmp_path: Path) -> None:
     done = run("assessors", "labels.csv", "--preferences", "p.csv", "-o", "r.csv")
     assert done.returncode == 0, done.stderr
-    assert "Assessors of preferences, the sharpest first" in done.stdout
+    assert "Assessors of preferences, the most informative first" in done.stdout
     report = pd.read_csv(tmp_path / "r.csv").set_index("assessor")
     assert report.index.tolist() == ["x", "y", "z"]
     assert report["preferences"].tolist() == [16, 0, 16]

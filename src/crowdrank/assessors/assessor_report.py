@@ -380,48 +380,6 @@ def best_and_worst(table: pa.Table, max_rows: int) -> pa.Table:
     return pa.concat_tables([table.slice(0, max_rows - n_last), table.slice(len(table) - n_last)])
 
 
-PREFERENCE_COLUMNS = ("preferences", "sharpness", "position_bias", "ties")
-"""Columns of the report on preferences."""
-
-
-def add_preference_columns(report: pa.Table | None, consensus: Consensus) -> pa.Table:
-    """Return a report with the columns of preferences; assessors with preferences alone are added, the sharpest first.
-
-    Args:
-        report: rows of assessors with judgments; None if there are none.
-        consensus: consensus of a model. Without preferences, the report is returned as it is.
-
-    >>> from crowdrank import GDA
-    >>> rows = pd.DataFrame({"left": ["a", "b"], "right": ["b", "c"], "assessor": "x", "preference": [-1, -1]})
-    >>> add_preference_columns(None, GDA().fit(None, preferences=rows).consensus_).column_names
-    ['assessor', 'preferences', 'sharpness', 'position_bias']
-    """
-    table = consensus.assessor_table
-    names = [name for name in PREFERENCE_COLUMNS if name in table.column_names]
-    if not names:
-        assert report is not None
-        return report
-    table = table.filter(pc.greater(table["preferences"], 0)).select(["assessor", *names])
-    for name in names[1:]:
-        table = table.set_column(table.column_names.index(name), name, _to_arrow(table[name].to_numpy()))
-    table = table.sort_by([("sharpness", "descending"), ("assessor", "ascending")])
-    if report is None:
-        return table
-    known = ids.match(table["assessor"].combine_chunks(), report["assessor"].combine_chunks())
-    rows = pa.array(known, mask=known < 0)
-    for name in names:
-        column = table[name].combine_chunks().take(rows)
-        report = report.append_column(name, pc.fill_null(column, 0) if name == "preferences" else column)
-    new = table.take(pa.array(np.setdiff1d(np.arange(len(table)), known)))
-    if report["assessor"].type != new["assessor"].type:
-        report, new = (_with_text_ids(one) for one in (report, new))
-    return pa.concat_tables([report, new], promote_options="default")
-
-
-def _with_text_ids(table: pa.Table) -> pa.Table:
-    return table.set_column(table.column_names.index("assessor"), "assessor", table["assessor"].cast(pa.string()))
-
-
 def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> AssessorReport:
     """Report on the reliability of assessors, by a fitted model.
 

@@ -23,6 +23,20 @@ REFERENCE_COLUMNS = {"slope": "compared_with", "bias": "bias_reference"}
 MAX_ROWS = 10
 """Maximum number of assessors and of pairs on the terminal: the best and the worst."""
 
+PRINTED_PREFERENCE_COLUMNS = (
+    *(
+        "assessor",
+        "preferences",
+        "preference_information",
+        "position_bias",
+        "position_bias_lower",
+        "position_bias_upper",
+        "position_bias_p",
+    ),
+    *("ties", "cycles"),
+)
+"""Columns of the report on preferences that are printed, if they are there."""
+
 
 def assessors(
     model: o.Model,
@@ -54,7 +68,8 @@ def assessors(
         crowdrank assessors labels.csv --preferences preferences.csv -o assessors.csv
     """
     from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
-    from crowdrank.assessors.assessor_report import add_preference_columns, assess
+    from crowdrank.assessors.assessor_report import assess
+    from crowdrank.assessors.preference_report import add_preference_columns
     from crowdrank.consensus.inspection import grade_gaussians
     from crowdrank.readers.write import check_outputs
 
@@ -71,7 +86,7 @@ def assessors(
         grades = o.read_maybe_gold_file(expert, gold_reading, None)
         with computation.open() as engine:
             estimator.fit(None, grades, preferences=compared, engine=engine, progress=True)
-        _report_preferences(add_preference_columns(None, estimator.consensus_), model.method, output, csv_safe, json)
+        _report_preferences(add_preference_columns(None, estimator), model.method, output, csv_safe, json)
         return
     table = o.read_judgment_files(judgments, reading)
     grades = o.read_maybe_gold_file(expert, gold_reading, table)
@@ -82,7 +97,7 @@ def assessors(
     o.print_copies(estimator.judgments_)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
     print_unjudged_gold(unjudged)
-    with_preferences = add_preference_columns(report.table, estimator.consensus_)
+    with_preferences = add_preference_columns(report.table, estimator)
     o.write_tables([(output, with_preferences), (pairs, pair_table), (gaussians, gaussian_table)], csv_safe=csv_safe)
     if json:
         counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
@@ -133,14 +148,14 @@ def _report_preferences(table: pa.Table, method: str, output: Path | None, csv_s
 
 
 def _print_preferences(table: pa.Table) -> None:
-    """Print the sharpest and the least sharp assessors of preferences."""
+    """Print the most and the least informative assessors of preferences."""
     import pyarrow.compute as pc
 
-    from crowdrank.assessors.assessor_report import PREFERENCE_COLUMNS, best_and_worst
+    from crowdrank.assessors.assessor_report import best_and_worst
 
-    rows = table.filter(pc.greater(table["preferences"], 0)).sort_by([("sharpness", "descending")])
-    rows = rows.select([name for name in ("assessor", *PREFERENCE_COLUMNS) if name in rows.column_names])
-    title = "Assessors of preferences, the sharpest first"
+    rows = table.filter(pc.greater(table["preferences"], 0)).sort_by([("preference_information", "descending")])
+    rows = rows.select([name for name in PRINTED_PREFERENCE_COLUMNS if name in rows.column_names])
+    title = "Assessors of preferences, the most informative first"
     print_table(best_and_worst(rows, MAX_ROWS), title, MAX_ROWS, len(rows))
 
 

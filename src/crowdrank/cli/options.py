@@ -85,6 +85,7 @@ PRIOR = "Prior from features"
 COMPUTATION = "Computation"
 READING = "Reading judgments"
 GOLD = "Expert grades"
+PREFERENCES = "Reading preferences"
 SCORING = "Scoring"
 
 MAX_COPY_DOCUMENTS = 100_000
@@ -164,7 +165,7 @@ PrefixedFeatureReading = Annotated[
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
 GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_", without=("map",))]
 PreferenceReading = Annotated[
-    PreferenceReadOptions, FieldsOf(PreferenceReadOptions, "Reading preferences", prefix="preferences_")
+    PreferenceReadOptions, FieldsOf(PreferenceReadOptions, PREFERENCES, prefix="preferences_")
 ]
 MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]

@@ -26,9 +26,10 @@ from crowdrank.cli.options import parse_settings
 from crowdrank.consensus import get_aggregator
 from crowdrank.errors import Fix, UsageError, find_interrupt
 from crowdrank.pipeline.run_settings import PREFIXES, RunConfig, RunFiles, RunSettings, read_config
-from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
+from crowdrank.readers.read_options import GoldReadOptions, PreferenceReadOptions, ReadOptions
 
 if TYPE_CHECKING:
+    from crowdrank.judgments.preferences import Preferences
     from crowdrank.pipeline.feature_labels import FeatureLabels
     from crowdrank.pipeline.run_result import RankerResults, RunResult
     from crowdrank.pipeline.stage_cache import RunProfile
@@ -94,6 +95,7 @@ def run(
         FieldsOf(RunSettings, "Settings"),
         FieldsOf(ReadOptions, o.READING),
         FieldsOf(GoldReadOptions, o.GOLD, prefix=PREFIXES[GoldReadOptions]),
+        FieldsOf(PreferenceReadOptions, o.PREFERENCES, prefix=PREFIXES[PreferenceReadOptions]),
     ],
     model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "Settings", only=("setting",))],
     computation: Annotated[o.EngineOptions, FieldsOf(o.EngineOptions, o.COMPUTATION, without=("n_jobs",))],
@@ -118,6 +120,7 @@ def run(
     Examples:
         crowdrank run -j labels.csv -o out
         crowdrank run -j labels.csv -f features.letor -e experts.qrels -o out
+        crowdrank run -j labels.csv --preferences preferences.csv -f features.letor -e experts.qrels -o out
         crowdrank run run.toml --measure AP --seed 1
         crowdrank run -j labels.csv -f features.letor --method gda -s difficulty=true --dry-run
     """
@@ -131,7 +134,8 @@ def run(
     if dry_run:
         from crowdrank.pipeline.dry_run import plan
 
-        lines = plan(*_read_inputs(task), note_text=render, **vars(task.settings))
+        inputs, preferences = _read_inputs(task)
+        lines = plan(*inputs, preferences=preferences, note_text=render, **vars(task.settings))
         if json:
             print_json({"plan": lines})
             return
@@ -161,8 +165,8 @@ def _merge_options(config_path: Path | None, options: CommandLineOptions, model_
     return merged
 
 
-def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
-    """Read the input files; print which columns were read, notes and skipped rows."""
+def _read_inputs(run_config: RunConfig) -> tuple[tuple[Any, ...], Preferences | None]:
+    """Read the input files, and the preferences; print which columns were read, notes and skipped rows."""
     inputs = run_config.read()
     # The run has its own notes about skipped rows, and repeats warnings.
     notes = tuple(note for note in inputs[0].report.notes if note.severity == "note")
@@ -171,7 +175,10 @@ def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
         print_columns(inputs[1].columns, run_config.files.features)
     if inputs[2] is not None and run_config.files.expert is not None:
         print_read_report(inputs[2].report, [run_config.files.expert])
-    return inputs
+    preferences = run_config.read_preferences()
+    if preferences is not None:
+        print_read_report(preferences.report, run_config.files.preferences)
+    return inputs, preferences
 
 
 def _run(run_config: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str) -> RunResult:
@@ -183,13 +190,14 @@ def _run(run_config: RunConfig, output_folder: Path, computation: o.EngineOption
     profiler, texts = Profiler(), None
     with computation.open() as engine:
         with profiler, profiler.stage("read"):
-            inputs, paths = _read_inputs(run_config), run_config.files.texts
+            (inputs, preferences), paths = _read_inputs(run_config), run_config.files.texts
             if paths:
                 from crowdrank.readers.texts import read_texts
 
                 texts = read_texts(paths, inputs[0].queries, inputs[0].documents)
         return run_pipeline(
             *inputs,
+            preferences=preferences,
             output=output_folder,
             progress=True,
             engine=None if computation.engine == "local" else engine,

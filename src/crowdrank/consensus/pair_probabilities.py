@@ -125,7 +125,7 @@ class PairProbabilities:
 @single_blas_thread()
 def _correlations(model: GDA, query: Integers) -> dict[int, tuple[Integers, Floats]]:
     """Return items with a preference and the correlations of their relevance, by the number of their query."""
-    _, theta, passes = model._open_passes(model.judgments_)
+    _, theta, passes = model._open_passes(model.judgments_, model.preferences_)
     found, first = {}, 0
     for number in range(len(passes.shards)):
         shard = passes.shards.load(number)
@@ -140,10 +140,9 @@ def _shard_correlations(model: GDA, shard: Shard, theta: Arrays) -> list[tuple[I
     """Return items with a preference and the correlations of their relevance, for each query of a shard."""
     preferences = shard.preferences
     assert preferences is not None
-    local = model._start(shard)
-    by_grades, _ = expectation_step(
-        shard, theta["likelihood"], model._gold(theta), theta["shares"], local.get("weight"), theta["shares"]
-    )
+    local, shares = model._start(shard), theta["shares"]
+    prior = shares if shard.score is None else model._item_priors(shard, theta)
+    by_grades, _ = expectation_step(shard, theta["likelihood"], model._gold(theta), prior, local.get("weight"), shares)
     on_line = model._split(by_grades).sum(axis=1)
     on_line /= np.maximum(on_line.sum(axis=1, keepdims=True), 1e-300)
     weight = local["preference_weight"]

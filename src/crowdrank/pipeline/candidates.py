@@ -121,6 +121,7 @@ class Candidate:
         remapper: kind of remapper that it uses.
         remapper_parameters: parameters of the remapper that are not those of the run.
         needs_families: whether the judgments must name families of assessors.
+        needs_preferences: whether there must be preferences; without any it is left out without a word.
         needs_expert_scale: whether grades of the crowd must map to the scale of the experts.
         max_judgments: maximum number of judgments with which it is trained unless the user names it.
         thorough: whether it is trained only in a thorough run, or if the user names it.
@@ -137,6 +138,7 @@ class Candidate:
     remapper: RemapperKind | None = None
     remapper_parameters: Mapping[str, Any] = field(default_factory=dict)
     needs_families: bool = False
+    needs_preferences: bool = False
     needs_expert_scale: bool = False
     max_judgments: int | None = None
     thorough: bool = False
@@ -156,6 +158,8 @@ class Candidate:
         """Return why the candidate is not trained on these data, or an empty string."""
         if self.needs_families and not data.has_families:
             return "the judgments name no families"
+        if self.needs_preferences and data.preferences is None:
+            return "there are no preferences"
         if self.experts and not len(data.graded_queries):
             return "there are no expert grades"
         if self.needs_expert_scale and data.expert_values is None:
@@ -178,6 +182,7 @@ def consensus_candidate(
     make: RankerFactory = lambdamart,
     *,
     with_items: bool = False,
+    with_pairs: bool = False,
     **fields: Any,
 ) -> Candidate:
     """Return a candidate that is trained on a consensus.
@@ -187,12 +192,14 @@ def consensus_candidate(
         method, target: consensus model and kind of label, as in :meth:`ConsensusFits.labels`.
         make: function that returns the unfitted ranker.
         with_items: as in :meth:`TrainingView.fit`.
+        with_pairs: whether the targets of pairs are the probabilities of the consensus model.
         fields: further fields of the candidate.
 
     """
 
     def fit(view: TrainingView) -> Ranker:
-        return view.fit(make, *view.labels(method, target), with_items=with_items)
+        pairs = view.fits.pair_probabilities(method) if with_pairs else None
+        return view.fit(make, *view.labels(method, target), with_items=with_items, pairs=pairs)
 
     return Candidate(name, description, fit, (method,), **fields)
 
@@ -291,6 +298,14 @@ CANDIDATES: tuple[Candidate, ...] = (
     consensus_candidate("dawid-skene", "LambdaMART on expected gains by Dawid-Skene", "dawid-skene", "probabilities"),
     consensus_candidate("gda", "LambdaMART on expected gains by GDA", "gda", "probabilities"),
     consensus_candidate(
+        "preference-pairs",
+        "LambdaMART on pair probabilities by GDA with preferences",
+        "gda",
+        "probabilities",
+        with_pairs=True,
+        needs_preferences=True,
+    ),
+    consensus_candidate(
         "soft-pairs",
         "LambdaMART on pair probabilities by Dawid-Skene",
         "dawid-skene",
@@ -374,6 +389,8 @@ def choose_candidates(
         if names is not None and candidate.name not in names:
             continue
         if names is None and candidate.thorough and not thorough:
+            continue
+        if names is None and candidate.needs_preferences and data.preferences is None:
             continue
         reason = candidate.reason_to_skip(data)
         limit = candidate.max_judgments

@@ -22,9 +22,10 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.consensus import get_aggregator
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.pair_probabilities import PairProbabilities
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.passes import Engine, LocalEngine
-from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
+from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message, UsageError
 from crowdrank.evaluation.measures import MAX_GRADE
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.stage_cache import StageCache, digest
@@ -153,7 +154,22 @@ class ConsensusFits:
 
     def key(self, method: str) -> str:
         """Return the cache key of a method: labels, parameters and source code."""
-        return digest(source_digest(), self.data.digests["labels"], method, self.method_parameters(method))
+        parts = (source_digest(), self.data.digests["labels"], method, self.method_parameters(method))
+        return digest(*parts, *([self.data.digests["preferences"]] if self.takes_preferences(method) else []))
+
+    def takes_preferences(self, method: str) -> bool:
+        """Return whether there are preferences and a method can use them."""
+        if self.data.preferences is None:
+            return False
+        try:
+            get_aggregator(method, **self.method_parameters(method))._check_preferences()
+        except UsageError:
+            return False
+        return True
+
+    def pair_probabilities(self, method: str) -> PairProbabilities:
+        """Return the joint posterior of the documents of `data.labels`, in their order."""
+        return self.cache.remember("pairs", self.key(method), lambda: PairProbabilities.from_model(self.model(method)))
 
     def method_parameters(self, method: str) -> dict[str, Any]:
         """Return the parameters of a method that are not the defaults."""
@@ -167,7 +183,8 @@ class ConsensusFits:
             warnings.simplefilter("always")
             model = get_aggregator(method, **self.method_parameters(method))
             engine = self.engine or LocalEngine(self.n_jobs)
-            model.fit(self.data.labels, features=features, engine=engine, progress=report)
+            preferences = self.data.preferences if self.takes_preferences(method) else None
+            model.fit(self.data.labels, features=features, preferences=preferences, engine=engine, progress=report)
         return model, list(dict.fromkeys(one.message.message for one in caught if isinstance(one.message, DataWarning)))
 
     @property

@@ -50,6 +50,7 @@ def plan(
     expert: Any = None,
     honeypots: Any = None,
     *,
+    preferences: Any = None,
     note_text: Callable[[Message], str] = str,
     **settings: Any,
 ) -> list[str]:
@@ -64,7 +65,8 @@ def plan(
     Judgments of 419 documents by 58 assessors, 441 documents with features in 40 queries.
     Of 14 expert-graded queries 5 are for the test, 9 for the selection in 4 folds.
     """
-    data, run_settings, candidates, skipped, split = _prepare(judgments, features, expert, honeypots, settings)
+    inputs = (judgments, features, expert, honeypots)
+    data, run_settings, candidates, skipped, split = _prepare(*inputs, settings, preferences)
     methods = [*consensus_methods(run_settings, candidates)]
     methods += [f"{run_settings.method} with features"] if run_settings.feature_labels else []
     with_features = f", {counted(len(data.query), 'document')} with features" if data.has_features else ""
@@ -83,18 +85,27 @@ def plan(
     return [*lines, f"Roughly {_format_duration(seconds)} on this machine."]
 
 
-def plan_seconds(judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, **settings: Any) -> float:
+def plan_seconds(
+    judgments: Any,
+    features: Any,
+    expert: Any = None,
+    honeypots: Any = None,
+    *,
+    preferences: Any = None,
+    **settings: Any,
+) -> float:
     """Return the estimated time in seconds of `run` with the same arguments."""
-    data, run_settings, candidates, _, split = _prepare(judgments, features, expert, honeypots, settings)
+    inputs = (judgments, features, expert, honeypots)
+    data, run_settings, candidates, _, split = _prepare(*inputs, settings, preferences)
     return estimate_seconds(data, run_settings, candidates, split)
 
 
 def _prepare(
-    judgments: Any, features: Any, expert: Any, honeypots: Any, settings: Mapping[str, Any]
+    judgments: Any, features: Any, expert: Any, honeypots: Any, settings: Mapping[str, Any], preferences: Any = None
 ) -> tuple[RunData, RunSettings, list[Candidate], dict[str, str], ExpertSplit]:
     """Return data, settings, candidates, reasons for skipped candidates, and the split of a run."""
     run_settings = RunSettings.of(settings)
-    data, _ = prepare_data(judgments, features, expert, honeypots, run_settings)
+    data, _ = prepare_data(judgments, features, expert, honeypots, run_settings, preferences=preferences)
     split = split_queries(data, run_settings)
     if not data.has_features:
         return data, run_settings, [], {}, split

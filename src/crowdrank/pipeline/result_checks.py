@@ -37,6 +37,8 @@ NUMBER_COLUMNS = {
     "documents_with_features": ("relevance", "lower", "upper", "judgments", "expert"),
     "next_with_features": ("priority", "gain", "relevance", "lower", "upper", "width", "judgments"),
     "estimate": ESTIMATE_NUMBERS,
+    "preference_assessors": ("preferences", "preference_information", "sharpness"),
+    "order": ("rank", "probability"),
 }
 """Required columns of numbers of each table."""
 TEXT_COLUMNS = {
@@ -53,6 +55,8 @@ TEXT_COLUMNS = {
     "documents_with_features": ("query", "document"),
     "next_with_features": ("query", "document", "reason"),
     "estimate": ("run",),
+    "preference_assessors": ("assessor",),
+    "order": ("query", "document", "next_document"),
 }
 """Required columns of ids and texts of each table."""
 OTHER_COLUMNS = {

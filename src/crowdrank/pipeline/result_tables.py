@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from crowdrank.assessors.assessor_report import best_and_worst
 from crowdrank.collection import SETTLED_PROBABILITY
 from crowdrank.collection.belief import exponential_gains, grade_certainty, value_of_labels
 from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.pair_probabilities import PairProbabilities
 from crowdrank.consensus.result import Consensus, grade_codes
 from crowdrank.evaluation.measures import JUDGED_CUTOFF, parse_measure
 from crowdrank.pipeline.run_data import RunData
@@ -37,6 +39,8 @@ LABEL_COLUMN_BY_METHOD = {
 """Label that the table of training labels has in the column of each consensus method, if the method was fitted."""
 MIN_LABEL_ERROR = 0.5
 """Minimum difference between a label and the expert grade to check the document, in expert grades."""
+TOP_RANKS = 10
+"""Number of ranks of a query whose order is reported if there are preferences."""
 SETTLED = "settled"
 """Reason of a document of which no other label is needed."""
 DIFFERS_FROM_EXPERT = "differs from the expert grade"
@@ -54,6 +58,30 @@ def documents_table(consensus: Consensus, data: RunData) -> pa.Table:
         code = data.gold.for_items(data.labels).code
         expert[code >= 0] = np.array(data.gold.scale.values)[code[code >= 0]]
     return consensus.document_table.append_column("expert", pa.array(expert, from_pandas=True))
+
+
+def order_table(pairs: PairProbabilities) -> pa.Table:
+    """Return the order at the top of each query, and how certain it is.
+
+    One row for each of the `TOP_RANKS` best documents of a query and the one that follows it: query, rank, document,
+    next_document, and `probability`, that the document is more relevant than the next one by the joint posterior.
+    """
+    first, ranks, probability = [], [], []
+    for start, stop in pairwise(pairs.offsets):
+        top = start + np.argsort(-pairs.relevance[start:stop], kind="stable")[: TOP_RANKS + 1]
+        first.append(np.stack([top[:-1], top[1:]]))
+        ranks.append(np.arange(1, len(top)))
+        probability.append(np.diagonal(pairs.matrix(top), 1))
+    document, following = (pa.array(side) for side in np.concatenate(first, axis=1))
+    return pa.table(
+        {
+            "query": pairs.query.take(document),
+            "rank": np.concatenate(ranks),
+            "document": pairs.document.take(document),
+            "next_document": pairs.document.take(following),
+            "probability": np.concatenate(probability),
+        }
+    )
 
 
 def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: str) -> pa.Table:

@@ -20,6 +20,8 @@ from crowdrank._progress import reporting
 from crowdrank._text import counted
 from crowdrank.assessors.agreement import agreement_table, copies_warning, krippendorff_alpha
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
+from crowdrank.assessors.preference_report import add_preference_columns
+from crowdrank.consensus import get_aggregator
 from crowdrank.consensus.calibration import Calibration, calibrate
 from crowdrank.consensus.families import describe_effective_assessors, effective_assessors
 from crowdrank.consensus.model import Aggregator
@@ -33,6 +35,7 @@ from crowdrank.pipeline.result_tables import (
     documents_table,
     markdown,
     next_table,
+    order_table,
 )
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.run_result import RUN, Provenance, RunResult, python_call
@@ -53,6 +56,8 @@ def summarize_labels(result: RunResult) -> list[str]:
     flags = assessors["flag"].to_pylist()
     unreliable = sum(flag in UNRELIABLE_FLAGS for flag in flags)
     families = f" in {counted(result.sizes['families'], 'family')}" if "families" in result.sizes else ""
+    if "preferences" in result.sizes:
+        families += f", and from {counted(result.sizes['preferences'], 'preference')}"
     parts = [
         f"The consensus by {result.consensus_method} labels {counted(len(documents), 'document')} from "
         f"{counted(result.sizes['judgments'], 'judgment')} by {counted(len(assessors), 'assessor')}{families}.",
@@ -79,6 +84,7 @@ def run(
     expert: Any = None,
     honeypots: Any = None,
     *,
+    preferences: Any = None,
     output: str | Path | None = None,
     progress: bool = False,
     engine: Engine | None = None,
@@ -96,6 +102,8 @@ def run(
             assessors, but no ranker.
         expert: expert grades of some queries: `Gold`, a path or a DataFrame. They select and test the ranker.
         honeypots: documents with known grades that check assessors, likewise; no ranker is trained on them.
+        preferences: preferences between two judged documents: `Preferences`, a path or a DataFrame. The consensus by
+            GDA uses them, and a candidate is trained on the probabilities of pairs.
         output: folder for the results. Finished stages are cached in it, so that an interrupted run resumes. Earlier
             results are moved to its subfolder `previous` once the new ones are complete.
         progress: show progress bars.
@@ -123,9 +131,12 @@ def run(
         check_output_folder(folder, RUN)
     profiler = profiler or Profiler()
     with nullcontext() if folder is None else locked(folder, wait=False), profiler:
-        data, label_features = prepare_data(judgments, features, expert, honeypots, run_settings, expert_map, profiler)
+        data, label_features = prepare_data(
+            judgments, features, expert, honeypots, run_settings, expert_map, profiler, preferences
+        )
         if provenance is None:
             inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
+            inputs["preferences"] = preferences
             provenance = Provenance(python=python_call(inputs, run_settings, folder, engine))
         provenance = replace(provenance, units={**data.judgments.report.units, **provenance.units})
         plan = None
@@ -182,6 +193,7 @@ def prepare_data(
     settings: RunSettings,
     expert_map: GradeMapLike | None = None,
     profiler: Profiler | None = None,
+    preferences: Any = None,
 ) -> tuple[RunData, Features | None]:
     """Return the data of a run, and the features that its labels also use, if the settings ask for such labels."""
     profiler = profiler or Profiler()
@@ -189,12 +201,16 @@ def prepare_data(
         fix = Fix("give features of the documents with {}", "features")
         raise UsageError("needs features", parameter="feature_labels", kind="no-features", fix=fix)
 
+    if preferences is not None:
+        get_aggregator(settings.method, **settings.consensus_parameters[settings.method])._check_preferences()
+
     def build(used_features: Any) -> RunData:
         unjudgeable_as = settings.unjudgeable_as
         with profiler.stage("read"):
-            return build_run_data(
+            data = build_run_data(
                 judgments, used_features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
             )
+            return data if preferences is None else data.with_preferences(preferences)
 
     checked = build(features if settings.rankers or settings.feature_labels else None)
     with profiler.stage("features"):
@@ -247,6 +263,9 @@ class _Runner:
         with stage("next"):
             wanted = next_table(documents, model, self.data, self.settings.measure)
         tables = {"documents": documents, "assessors": assessors.table, "pairs": pairs, "next": wanted}
+        if self.data.preferences is not None:
+            tables["preference_assessors"] = add_preference_columns(None, model)
+            tables["order"] = order_table(self.fits.pair_probabilities(self.settings.method))
         feature_labels = None
         if self.label_features is not None:
             feature_labels, feature_tables = self._feature_labels(model, self.label_features, same_scale=same_scale)
@@ -319,6 +338,7 @@ def _digests(data: RunData, label_features: Features | None) -> dict[str, str]:
     features = data.digests["features"] if data.has_features or label_features is None else digest(label_features)
     return {
         "judgments": data.digests["judgments"],
+        **({} if data.preferences is None else {"preferences": data.digests["preferences"]}),
         **({"features": features} if data.has_features or label_features is not None else {}),
         "expert grades": digest(np.flatnonzero(data.is_graded), data.expert[data.is_graded]),
     }
@@ -335,6 +355,7 @@ def _sizes(data: RunData) -> dict[str, int]:
         "expert_grades": int(data.is_graded.sum()),
         "expert_queries": data.n_expert_queries,
         **({"families": _n_families(data)} if data.has_families else {}),
+        **({} if data.preferences is None else {"preferences": len(data.preferences)}),
     }
 
 

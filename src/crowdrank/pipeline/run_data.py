@@ -19,12 +19,14 @@ from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.evaluation.measures import MAX_GRADE
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.summary import one_document_warnings, uncertain_scale_note, unused_judgment_notes
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.readers.features import Features, as_features
 from crowdrank.readers.leak_check import Leak, find_leaks
+from crowdrank.readers.preference_files import read_preferences
 from crowdrank.readers.read import read_gold
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class RunData:
         item: (n_rows,) index of the row's document in `labels`, -1 without a judgment.
         expert: (n_rows,) expert grade, counted from 0 for the lowest grade of the scale; NaN without one.
         gold: expert grades as read, without those of honeypots.
+        preferences: preferences between documents of `labels`, or None.
         digests: digests of the features, judgments and labels, for cache keys.
         notes: messages about data that are not used.
 
@@ -66,6 +69,7 @@ class RunData:
     item: Integers
     expert: Floats
     gold: Gold | None = None
+    preferences: Preferences | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[Message, ...] = ()
     _recent: dict[str, SharedMatrix] = field(default_factory=dict, init=False, repr=False)
@@ -233,6 +237,36 @@ class RunData:
         if np.array_equal(rows, np.arange(first, first + n)):
             return self.features.matrix[first : first + n]
         return self.features.matrix[rows]
+
+    def with_preferences(self, preferences: Any) -> RunData:
+        """Return the data with the preferences between documents of `labels`, and notes about the others.
+
+        Args:
+            preferences: `Preferences`, a path or a DataFrame.
+
+        Raises:
+            InputError: there is no preference between judged documents.
+
+        """
+        table = preferences if isinstance(preferences, Preferences) else read_preferences(preferences)
+        notes = [note for note in table.report.notes if note.severity == "warning"]
+        for reason, n in table.report.skipped.items():
+            notes.append(_warning("rows-skipped", f"{counted(n, 'preference')} skipped ({reason})"))
+        query, document = table.item_ids()
+        is_known = self.labels.positions(query, document) >= 0
+        used = is_known[table.item_index[0]] & is_known[table.item_index[1]]
+        if not used.any():
+            at = f"document {shown(document[0].as_py())} of query {shown(query[0].as_py())}"
+            fix = "check that both use the same ids of queries and documents"
+            problem = f"no preference is between two judged documents (the first compares {at})"
+            raise InputError(problem, kind="nothing-in-common", fix=fix)
+        if not used.all():
+            problem = f"{counted(int((~used).sum()), 'preference')} of documents without judgments are not used"
+            fix = "train on them with `crowdrank train --preferences`, which needs no judgments"
+            notes.append(_warning("preferences-not-used", problem, fix))
+        kept = table if used.all() else table.where(used)
+        digests = {**self.digests, "preferences": digest(kept)}
+        return replace(self, preferences=kept, digests=digests, notes=(*self.notes, *notes))
 
     def restrict_judgments(self, rows: Integers) -> RunData:
         """Return the data with the crowd judgments of some rows only."""

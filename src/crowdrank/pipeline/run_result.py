@@ -121,10 +121,12 @@ TABLE_FILES = {
     "documents_with_features": "consensus_with_features.parquet",
     "next_with_features": "next_with_features.csv",
     "estimate": "estimate.csv",
+    "preference_assessors": "preference_assessors.csv",
+    "order": "order.csv",
 }
 """Tables of a run and their files; a run has some or all of them."""
 TEXT_COLUMNS = (
-    *("assessor", "other", "query", "document", "candidate", "about", "note", "flag", "evidence"),
+    *("assessor", "other", "query", "document", "next_document", "candidate", "about", "note", "flag", "evidence"),
     *("compared_with", "bias_reference"),
     *("feature", "remapper", "run", "reason"),
 )
@@ -132,6 +134,17 @@ TEXT_COLUMNS = (
 FLOAT_COLUMNS = (
     *("relevance", "lower", "upper", "width", "informativeness", "slope", "bias", "agreement", "difference", "kappa"),
     *("priority", "gain", "selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
+    *(
+        "preference_information",
+        "sharpness",
+        "position_bias",
+        "position_bias_lower",
+        "position_bias_upper",
+        "position_bias_p",
+        "ties",
+        "cycles",
+    ),
+    "probability",
     *ESTIMATE_NUMBERS,
 )
 """Columns of CSV files that are read as floats, even if all values are whole numbers."""

@@ -20,10 +20,11 @@ from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.calibration import CALIBRATE_HELP
 from crowdrank.constraints import Number, OneOf
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
-from crowdrank.readers.read_options import EXPERT_FLAGS, GoldReadOptions, ReadOptions
+from crowdrank.readers.read_options import EXPERT_FLAGS, GoldReadOptions, PreferenceReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.judgments.gold import Gold
+    from crowdrank.judgments.preferences import Preferences
     from crowdrank.judgments.table import Judgments
     from crowdrank.readers.features import Features
 
@@ -166,6 +167,9 @@ class RunFiles:
     """Input files and output folder of a run."""
 
     judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "-j")
+    preferences: list[Path] = option(
+        [], "Preferences between two judged documents, for the consensus by gda and for a candidate. Repeatable."
+    )
     features: list[Path] = option(
         [], "Features of documents: LETOR, CSV, ... Without them no ranker is trained. Repeatable.", "-f"
     )
@@ -175,7 +179,13 @@ class RunFiles:
     output: Path | None = option(None, "Folder for the results.", "-o")
 
 
-PREFIXES: Mapping[type, str] = {RunFiles: "", RunSettings: "", ReadOptions: "", GoldReadOptions: "expert_"}
+PREFIXES: Mapping[type, str] = {
+    RunFiles: "",
+    RunSettings: "",
+    ReadOptions: "",
+    GoldReadOptions: "expert_",
+    PreferenceReadOptions: "preferences_",
+}
 """Prefix of the names of options for each dataclass whose fields are options of a run."""
 
 
@@ -187,6 +197,7 @@ class RunConfig:
     settings: RunSettings
     reading: ReadOptions
     expert_reading: GoldReadOptions
+    preference_reading: PreferenceReadOptions
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> RunConfig:
@@ -202,11 +213,12 @@ class RunConfig:
             fixes = (Fix("name them with {}", "judgments"), Fix("name them in the TOML file"))
             raise UsageError("A run needs judgments", kind="no-judgments", fix=fixes)
         reading, expert_reading = ReadOptions(**values[ReadOptions]), GoldReadOptions(**values[GoldReadOptions])
-        check_choices(reading)
-        with parameter_prefix(PREFIXES[GoldReadOptions]):
-            check_choices(expert_reading)
+        preference_reading = PreferenceReadOptions(**values[PreferenceReadOptions])
+        for one in (reading, expert_reading, preference_reading):
+            with parameter_prefix(PREFIXES[type(one)]):
+                check_choices(one)
         settings = RunSettings.of({**values[RunSettings], **tables})
-        return cls(RunFiles(**files), settings, reading, expert_reading)
+        return cls(RunFiles(**files), settings, reading, expert_reading, preference_reading)
 
     def read(self) -> tuple[Judgments, Features | None, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
@@ -227,6 +239,16 @@ class RunConfig:
             if files.honeypots is not None:
                 honeypots = read_gold(files.honeypots, grades=self.reading.grades, scale=judgments.main_scale)
         return judgments, features, expert, honeypots
+
+    def read_preferences(self) -> Preferences | None:
+        """Read the preferences, without the assessors that are excluded from the judgments; None without files."""
+        from crowdrank.readers.preference_files import read_preferences
+
+        if not self.files.preferences:
+            return None
+        shared = {"exclude": self.reading.exclude, "max_bytes": self.reading.max_bytes}
+        with parameter_prefix(PREFIXES[PreferenceReadOptions]):
+            return read_preferences(self.files.preferences, **(asdict(self.preference_reading) | shared))
 
 
 def _paths(value: Any, hint: Any) -> Any:

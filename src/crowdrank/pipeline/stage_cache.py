@@ -24,6 +24,7 @@ from crowdrank._files import write_file
 from crowdrank._folders import Fields
 from crowdrank._typing import Arrays
 from crowdrank.errors import CrowdrankError
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.features import Features
 
@@ -278,6 +279,9 @@ def _update(state: Any, part: Any) -> None:
                 _update(state, content)
         case Judgments():
             for content in _judgment_content(part):
+                _update(state, content)
+        case Preferences():
+            for content in (*part.to_arrow().columns, part.has_positions):
                 _update(state, content)
         case _:
             state.update(json.dumps(part, sort_keys=True, default=str).encode())

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -126,7 +126,10 @@ class CandidateTraining:
         is_held_out[held_out] = True
         crowd = np.flatnonzero((self.data.item >= 0) & ~is_held_out[self.data.query])
         graded = self.data.graded_rows(experts)
-        inputs = (self.data.digests["judgments"], dict(self.fits.parameters), crowd, graded, self.data.expert[graded])
+        inputs: list[Any] = [self.data.digests["judgments"], dict(self.fits.parameters)]
+        inputs += [crowd, graded, self.data.expert[graded]]
+        if self.data.preferences is not None:
+            inputs.append(self.data.digests["preferences"])
         return TrainingView(
             self.data,
             self.fits,

@@ -12,6 +12,7 @@ import pyarrow as pa
 from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.consensus.pair_probabilities import PairProbabilities
 from crowdrank.errors import InputError
 from crowdrank.label_learning.boosted_remapper import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures
@@ -107,6 +108,7 @@ class TrainingView:
         sample_weight: Floats | None = None,
         *,
         with_items: bool = False,
+        pairs: PairProbabilities | None = None,
     ) -> Ranker:
         """Train a ranker.
 
@@ -116,6 +118,7 @@ class TrainingView:
             y: (n,) grades or (n, n_grades) probabilities of the rows.
             sample_weight: (n,) weights of the rows.
             with_items: whether the ranker learns from judgments and needs the item of each row in `data.labels`.
+            pairs: joint posterior of the items, whose probabilities of the pairs of `rows` are the targets of pairs.
 
         """
         if not len(rows):
@@ -125,9 +128,13 @@ class TrainingView:
         train, labels = rows[~is_validation], y[~is_validation]
         weight = None if sample_weight is None else sample_weight[~is_validation]
         ranker = make(self, len(rows), validation is not None)
+        options: dict[str, Any] = {"items": self.data.item[train]} if with_items else {}
+        if pairs is not None:
+            starts = np.flatnonzero(np.append(True, np.diff(self.data.query[train]) != 0))
+            targets = pairs.of_queries(self.data.item[train], np.append(starts, len(train)))
+            options["pair_probabilities"] = targets
 
         def fit() -> Ranker:
-            options: dict[str, Any] = {"items": self.data.item[train]} if with_items else {}
             query, X = self.data.query[train], self.data.shared_matrix(train)
             ranker.fit(
                 X, labels, query=query, sample_weight=weight, eval_set=validation, progress=self.report, **options
@@ -139,7 +146,7 @@ class TrainingView:
 
         if with_items:  # it also depends on the judgments
             return fit()
-        optional = [part for part in (sample_weight, *(validation or ())[1:]) if part is not None]
+        optional = [part for part in (sample_weight, *(validation or ())[1:], *options.values()) if part is not None]
         settings = (type(ranker).__name__, ranker.get_params(), self.validate_on_experts, sample_weight is None)
         return self.cache.remember(FIT, digest(*settings, rows, train, y, *optional), fit)
 

@@ -52,6 +52,8 @@ TABLE_CONTENTS = {
     "texts": "texts of the documents in this report",
     "documents_with_features": "every document, by labels that used features",
     "next_with_features": "documents to label next by labels that used features",
+    "preference_assessors": "every assessor with preferences",
+    "order": "order at the top of each query, with its probability",
 }
 """Contents of the tables of a run."""
 LABEL_SETTINGS = ("method", "method_settings", "feature_labels", "unjudgeable_as", "n_jobs", "random_state")

@@ -119,6 +119,16 @@ class ReportData:
         return table.merge(plain.rename(columns={"grade": "grade_without"}), "left", keys)
 
     @cached_property
+    def preference_assessors(self) -> pd.DataFrame:
+        """Reliability of each assessor with preferences."""
+        return self._table("preference_assessors")
+
+    @cached_property
+    def order(self) -> pd.DataFrame:
+        """Pairs of documents at the top of queries whose order is reported."""
+        return self._table("order")
+
+    @cached_property
     def comparison(self) -> pd.DataFrame:
         """Results of each candidate."""
         return self._table("comparison")

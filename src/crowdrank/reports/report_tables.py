@@ -139,6 +139,8 @@ def make_tables(data: ReportData) -> dict[str, Table | Message]:
         "disputed": lambda: document_table(data, "spread (grades)", data.most_disputed()),
         "next-with-features": lambda: next_table(data),
     }
+    if "preferences" in data.sizes:
+        makers |= {"preferences": lambda: preference_table(data), "order": lambda: order_table(data)}
     if data.has_rankers:
         makers |= {"rankers": lambda: ranker_table(data), "features": lambda: feature_table(data)}
     tables = {name: data.make_or_warn(f"The table {name!r}", make) for name, make in makers.items()}
@@ -178,6 +180,55 @@ def assessor_table(data: ReportData) -> Table:
         Column("evidence", "line", "why the assessor has this flag", lambda row: minus_signs(row["evidence"])),
     ]
     return Table.build(columns, order, sorted_by="advice", file="assessors.csv", total=len(frame), descending=False)
+
+
+PREFERENCE_COLUMNS = (
+    Column("preferences", "number", "number of preferences", "preferences", 0),
+    Column("information", "bar", GLOSSARY["informativeness"], "preference_information", 3),
+    Column("sharpness", "number", GLOSSARY["sharpness"], "sharpness"),
+    Column(
+        "position bias",
+        "interval",
+        f"{GLOSSARY['position bias']}, with its 95% interval; 0 is no bias",
+        _interval("position_bias_lower", "position_bias", "position_bias_upper"),
+        signed=True,
+    ),
+    Column("p (no bias)", "p", "p-value of no position bias (Wald test)", "position_bias_p", 3),
+    Column("ties", "share", "share of ties", "ties"),
+    Column("cycles", "share", f"{GLOSSARY['cycle']}: share of all sets of three; 25% for random answers", "cycles"),
+)
+"""Columns of the table of assessors with preferences; those that the result does not have are left out."""
+NEEDED_COLUMN = {
+    "information": "preference_information",
+    "position bias": "position_bias",
+    "p (no bias)": "position_bias_p",
+}
+"""Column of the result that a column of preferences needs, if its name is another."""
+
+
+def preference_table(data: ReportData) -> Table:
+    """Return the table of assessors with preferences, those with the most information per answer first."""
+    frame = data.preference_assessors
+    shown = [column for column in PREFERENCE_COLUMNS if NEEDED_COLUMN.get(column.title, column.title) in frame]
+    columns = [_id_column("assessor", "id of the assessor"), *shown]
+    file = "preference_assessors.csv"
+    return Table.build(columns, frame.head(MAX_ASSESSORS), sorted_by="information", file=file, total=len(frame))
+
+
+def order_table(data: ReportData) -> Table:
+    """Return the table of neighbors at the top of queries, the least certain order first."""
+    columns = [
+        _id_column("query", "id of the query"),
+        Column("rank", "number", "rank of the document by the consensus", "rank", 0),
+        _id_column("document", "id of the document"),
+        Column(
+            "next", "text", "id of the document below it", lambda row: one_line(row["next_document"], MAX_ID_LENGTH)
+        ),
+        Column("certainty", "share", "probability that the document is more relevant than the next one", "probability"),
+    ]
+    frame = data.order.sort_values("probability", kind="stable").head(MAX_PAIRS)
+    n = len(data.order)
+    return Table.build(columns, frame, sorted_by="certainty", file="order.csv", total=n, descending=False)
 
 
 MEASURE_HELP = {
