@@ -48,6 +48,7 @@ EXPERIMENTS = {
 """Names of the experiments, each a module (with _ for -), and their questions."""
 
 PARTS = (
+    "preferences",
     "robustness",
     "rigor",
     "quality",
@@ -79,6 +80,8 @@ KEEPING = (
     "estimate-coverage",
 )
 """Experiments that store fitted models, answers or figures in a folder (`keep`) and can resume."""
+PRICED = ("preferences",)
+"""Experiments in which the price of a preference, relative to a label, is an option (`price`)."""
 QUICK = ("estimate-coverage",)
 """Experiments that have a smaller form (`quick`)."""
 

@@ -18,7 +18,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line, print_status
 from crowdrank.cli.from_settings import complete_from
 from crowdrank.errors import OutputError, UsageError
-from experiments import EXPERIMENTS, KEEPING, PARTS, QUICK, get_experiment
+from experiments import EXPERIMENTS, KEEPING, PARTS, PRICED, QUICK, get_experiment
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
@@ -66,6 +66,9 @@ def experiment(
     quick: Annotated[
         bool, typer.Option("--quick", help=f"A smaller form with fewer cells and replicates; for {', '.join(QUICK)}.")
     ] = False,
+    price: Annotated[
+        float | None, typer.Option(help=f"Price of a preference; a label costs 1. For {', '.join(PRICED)}.")
+    ] = None,
     json: o.AsJson = False,
 ) -> None:
     """Run an experiment on public data and print its tables, paired tests and protocol."""
@@ -79,13 +82,17 @@ def experiment(
         if name not in QUICK:
             raise UsageError(f"The experiment {name} has one form; --quick is for {', '.join(QUICK)}.")
         parts["quick"] = True
+    if price is not None:
+        if name not in PRICED:
+            raise UsageError(f"The experiment {name} buys no preferences; --price is for {', '.join(PRICED)}.")
+        parts["price"] = price
     if keep is not None:
         if name not in KEEPING:
             raise UsageError(f"The experiment {name} keeps nothing; --keep is for {', '.join(KEEPING)}.")
         make_folder(keep)
         parts["keep"] = keep
     done = run(None if methods is None else words(methods), tell=teller(name), **parts)
-    origin = {"command": _command(name, methods, only, quick=quick), "version": crowdrank.__version__}
+    origin = {"command": _command(name, methods, only, price, quick=quick), "version": crowdrank.__version__}
     record = {**done.to_dict(), **origin, **({} if commit is None else {"commit": commit})}
     if output is not None:
         with write_file(output / f"{name}.json") as draft:
@@ -96,9 +103,9 @@ def experiment(
     show_experiment(done)
 
 
-def _command(name: str, methods: str | None, only: str | None, *, quick: bool) -> str:
+def _command(name: str, methods: str | None, only: str | None, price: float | None, *, quick: bool) -> str:
     """Return the command that gives the same results."""
-    options = {"--methods": methods, "--only": only}
+    options = {"--methods": methods, "--only": only, "--price": None if price is None else f"{price:g}"}
     chosen = [f"{option} {text}" for option, text in options.items() if text]
     return " ".join(["python -m experiments", name, *chosen, *(["--quick"] if quick else [])])
 

@@ -17,6 +17,7 @@ import pandas as pd
 
 from crowdrank import GDA, read_preferences
 from crowdrank._typing import Booleans, Floats
+from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import UsageError
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
@@ -24,6 +25,8 @@ from crowdrank.readers.datasets import Dataset, dataset
 from crowdrank.readers.read import read_judgments
 from experiments.base import Experiment, Row, Table, Tell, quiet, select_names
 from experiments.dl20 import COVERED, thorough
+from experiments.preference_cost import RUNS as COST_RUNS
+from experiments.preference_cost import image_tables, predicted, world_tables
 
 SHARES = (0.02, 0.05, 0.1, 0.3)
 """Shares of the pairs whose first two answers are given to the models."""
@@ -51,13 +54,26 @@ Key = tuple[Any, Any]
 Scores = Callable[[Any], Floats]
 
 
-def experiment(methods: Sequence[str] | None = None, *, tell: Tell = quiet) -> Experiment:
-    """All tables, for the runs named or for all."""
+def experiment(
+    methods: Sequence[str] | None = None,
+    *,
+    only: Sequence[str] | None = None,
+    price: float = 1.0,
+    tell: Tell = quiet,
+) -> Experiment:
+    """All tables or those of some parts, for the runs named or for all; `price` is that of a preference."""
     names = select_names(methods, RUNS)
     if "both" not in names:
         raise UsageError("The other runs are compared with the run 'both'; name it too.")
-    images = [image_table(names, share, tell) for share in SHARES]
-    return Experiment("preferences", (*images, dl20_table(names, tell), coverage_table(tell)), PROTOCOL)
+    check_parameter("price", price, [Number(0, above=True)])
+    parts: dict[str, Callable[[], list[Table]]] = {
+        "images": lambda: [image_table(names, share, tell) for share in SHARES],
+        "dl20": lambda: [dl20_table(names, tell)],
+        "coverage": lambda: [coverage_table(tell)],
+        "cost": lambda: [*image_tables(image_answers(), image_grades(), price, tell), *world_tables(price, tell)],
+    }
+    tables = [table for name in select_names(only, parts) for table in parts[name]()]
+    return Experiment("preferences", tuple(tables), PROTOCOL)
 
 
 PROTOCOL = (
@@ -71,6 +87,12 @@ PROTOCOL = (
     "is computed inside the pool: (concordant - discordant) / pairs of different NIST grades, by query.",
     "Simulated worlds: 30 queries of 10 documents, two grades of each document by 5 assessors, 40 preferences of each "
     "query by 8 assessors with sharpness exp(N(0.4, 0.5)) and position bias N(0.3, 0.5). Relevance is standardized.",
+    "Quality by money: every document has one grade (image search: its mean relevance) before the first of the rounds; "
+    "after each round, GDA is fitted to all answers. An image pair is answered by its first, then its second answer. A "
+    "label costs 1. Money for the same is that with which a run reaches the final quality of random pairs; saved is "
+    "the share of the budget that is left then, -1 in an interval if some samples never reach it. Runs: "
+    + "; ".join(f"{name}: {about}" for name, about in COST_RUNS.items())
+    + ". One configuration of the policy was tried.",
     f"Intervals are those of the bootstrap over queries ({RESAMPLES:,} samples), at 95%. Differences are paired.",
     "Runs: " + "; ".join(f"{name}: {about}" for name, about in RUNS.items()) + ".",
     "Grades of images in steps of 10 were tried too: with 10% of the pairs, grades alone lose 0.016 and both 0.0003. "
@@ -182,20 +204,15 @@ def standardize(scores: Mapping[Key, float]) -> dict[Key, float]:
 
 def image_table(names: Sequence[str], share: float, tell: Tell) -> Table:
     """Return the share of held-out third answers that each run predicts, with a share of the pairs given."""
-    data = IMAGES
-    answers = pd.read_csv(data.path("preferences.tsv.gz"), sep="\t")
-    grades = pd.read_csv(data.path("relevance.tsv.gz"), sep="\t")
-    grade = (grades["mean_relevance"] / GRADE_STEP).round().astype(int)
-    columns = {"query": grades["query"], "document": grades["image"], "grade": grade, "assessor": "people"}
+    answers, judgments = image_answers(), image_grades()
     compared = answers[["query", "left", "right"]].drop_duplicates()
     chosen = compared[np.random.default_rng(0).random(len(compared)) < share]
     is_given = answers.set_index(["query", "left", "right"]).index.isin(pd.MultiIndex.from_frame(chosen))
     given = answers[is_given & (answers["answer"] != "answer-3")]
     held_out = answers[~is_given & (answers["answer"] == "answer-3") & (answers["preference"] != 0)]
     tell(f"images, {share:.0%} of the pairs")
-    judgments = read_judgments(pd.DataFrame(columns), grades=f"0-{100 // GRADE_STEP}")
     scores = score(names, judgments, read_preferences(given, columns="assessor=answer"))
-    right = {name: correct_answers(held_out, one) for name, one in scores.items()}
+    right = {name: predicted(held_out, one) for name, one in scores.items()}
     query = held_out["query"].to_numpy()
     counts = pd.Series(1.0, index=query).groupby(level=0).sum()
     sums = {name: pd.Series(values, index=query).groupby(level=0).sum() for name, values in right.items()}
@@ -205,14 +222,17 @@ def image_table(names: Sequence[str], share: float, tell: Tell) -> Table:
     return Table(f"images-{share:.0%}".replace("%", ""), title, rows, (note,))
 
 
-def correct_answers(answers: pd.DataFrame, scores: Mapping[Key, float]) -> Floats:
-    """Return whether scores predict each answer: 1, 0, or 0.5 for equal scores."""
-    sides = [
-        np.array([scores.get(key, 0.0) for key in zip(answers["query"], answers[side], strict=True)])
-        for side in ("left", "right")
-    ]
-    agreement = np.sign(sides[1] - sides[0]) * np.sign(answers["preference"].to_numpy())
-    return np.asarray((agreement + 1) / 2, np.float64)
+def image_answers() -> pd.DataFrame:
+    """Return three answers to each pair of images: query, left, right, answer, preference."""
+    return pd.read_csv(IMAGES.path("preferences.tsv.gz"), sep="\t")
+
+
+def image_grades() -> Judgments:
+    """Return the mean relevance of each image as a grade of one assessor."""
+    grades = pd.read_csv(IMAGES.path("relevance.tsv.gz"), sep="\t")
+    grade = (grades["mean_relevance"] / GRADE_STEP).round().astype(int)
+    columns = {"query": grades["query"], "document": grades["image"], "grade": grade, "assessor": "people"}
+    return read_judgments(pd.DataFrame(columns), grades=f"0-{100 // GRADE_STEP}")
 
 
 def dl20_table(names: Sequence[str], tell: Tell) -> Table:

@@ -7,10 +7,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
-from crowdrank import read_judgments, read_preferences
+from crowdrank import Budget, read_judgments, read_preferences
 from crowdrank.errors import UsageError
-from experiments import preferences
+from experiments import preference_cost, preferences
+from experiments.__main__ import app as typer_app
 from experiments.base import quiet
 from tools.results import FOLDER
 
@@ -44,7 +46,7 @@ def test_tau_and_accuracy_are_those_of_pairs() -> None:
     assert taus.to_dict() == {"q": 0.0}
     answers = pd.DataFrame({"query": "q", "left": ["a", "a", "b"], "right": ["b", "c", "e"], "preference": [2, 1, -1]})
     scores = {("q", "a"): 1.0, ("q", "b"): 2.0, ("q", "c"): 1.0, ("q", "e"): 0.0}
-    assert preferences.correct_answers(answers, scores).tolist() == [1.0, 0.5, 1.0]
+    assert preference_cost.predicted(answers, scores).tolist() == [1.0, 0.5, 1.0]
 
 
 def test_coverage_is_measured_on_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,3 +69,38 @@ def test_the_page_says_what_was_measured() -> None:
 def test_the_run_with_both_is_needed() -> None:
     with pytest.raises(UsageError):
         preferences.experiment(["grades"])
+
+
+def test_money_saved_is_interpolated_between_rounds() -> None:
+    random = np.tile(np.array([[0.5], [0.6], [0.7]]), (1, 4))
+    table = preference_cost.cost_table(
+        "cost", "Cost", {"random-pairs": random, "preferences": random + 0.1, "ndcg@10": random - 0.1}, "Tau", 200.0, ()
+    )
+    better, worse = table.row("preferences"), table.row("ndcg@10")
+    assert table.row("random-pairs")["saved"] == pytest.approx(0.0)
+    assert (better["money for the same"], better["saved"]) == (pytest.approx(100.0), pytest.approx(0.5))
+    assert (better["minus random"], better["lower"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert np.isnan(worse["saved"])
+    assert worse["saved upper"] == -1.0  # never reached
+
+
+def test_a_round_costs_the_same_money_in_every_run() -> None:
+    for run, n_labels, n_pairs in (("random-pairs", 400, 20), ("preferences", 400, 20), ("ndcg@10", 440, 0)):
+        world = preference_cost.World(1)
+        world.buy(run, world.fit(), 2.0)
+        assert (len(world.labels), len(world.preferences)) == (n_labels, n_pairs)
+
+
+def test_answers_to_image_pairs_are_given_once_and_never_the_third() -> None:
+    rows = [("q", "a", "b", f"answer-{number}", number - 2) for number in (1, 2, 3)]
+    shop = preference_cost._ImageAnswers(pd.DataFrame(rows, columns=["query", "left", "right", "answer", "preference"]))
+    for _ in range(2):
+        shop.buy("random-pairs", None, None, None, Budget(1))  # type: ignore[arg-type]
+    assert [row[3] for row in shop.taken] == ["answer-1", "answer-2"]
+
+
+def test_the_price_is_an_option_of_this_experiment_alone() -> None:
+    with pytest.raises(UsageError):
+        preferences.experiment(price=0.0)
+    done = CliRunner().invoke(typer_app, ["grades", "--price", "2"])
+    assert isinstance(done.exception, UsageError)

@@ -57,13 +57,16 @@ def collect_add(
 ) -> None:
     """Add batches of judgments to a file. Adding the same batch twice changes nothing.
 
-    Existing lines stay as they are. New judgments follow them; a changed judgment replaces its line.
+    Existing lines stay as they are. New judgments follow them; a changed judgment replaces its line. Batches of
+    preferences are added to a file of preferences; a changed answer follows the old one, and the last one counts.
 
     Examples:
         crowdrank collect add labels.csv export.json
         crowdrank collect add labels.csv monday.csv tuesday.csv --pairs pool.csv
+        crowdrank collect add preferences.csv answers.csv --pairs pool.csv
     """
     from crowdrank._files import locked
+    from crowdrank.cli.collect_preferences import add_preferences, are_preferences
     from crowdrank.collection.add_batch import JudgmentFile, batch_has_time_zone, read_existing, write_new_file
     from crowdrank.collection.pool import Pool
     from crowdrank.readers.judging_database import find_database
@@ -74,6 +77,9 @@ def collect_add(
         raise UsageError(f"{judgments} is a database, which only the judging service writes", fix=fix)
     target = judgments if output is None else output
     check_outputs({"output": target}, [*new, pairs, reading.exclude, *([] if output is None else [judgments])])
+    if are_preferences(new):
+        add_preferences(judgments, new, output, None if pairs is None else Pool.read(pairs), as_json=json)
+        return
     file_options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}
     batch_options = {"format": batch_reading.format, "columns": batch_reading.columns}
     with locked(target):

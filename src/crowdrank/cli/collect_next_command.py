@@ -16,6 +16,12 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
+from crowdrank.cli.collect_preferences import (
+    PREFERENCE_POLICY,
+    read_so_far,
+    request_preferences,
+    require_preference_policy,
+)
 from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_read_report, print_table
 from crowdrank.cli.evaluate_commands import parse_run_names, read_rankings
 from crowdrank.cli.from_settings import FieldsOf
@@ -27,6 +33,9 @@ if TYPE_CHECKING:
     from crowdrank.collection.pool import Pool, Roster
     from crowdrank.collection.requests import Budget, OutstandingRequests, Requests
     from crowdrank.consensus.model import Aggregator
+    from crowdrank.judgments.gold import Gold
+    from crowdrank.judgments.table import Judgments
+    from crowdrank.readers.read_options import ReadOptions
 
 COMPARE_POLICY = "compare"
 """Name of the policy that draws documents to compare rankings."""
@@ -161,8 +170,15 @@ def collect_next(
         Path | None, o.path_option(f"{c.PAIRS_HELP} The policy compare needs none: its pool are the first documents.")
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", "-p", help=f"Labeling policy: {c.POLICY_HELP}.", metavar="POLICY")
+        str,
+        typer.Option(
+            "--policy", "-p", help=f"Policy: {c.POLICY_HELP}; {PREFERENCE_POLICY} for comparisons.", metavar="POLICY"
+        ),
     ] = "if-good-3",
+    preferences: Annotated[
+        Path | None,
+        o.path_option("File of the preferences so far, which need not exist, for the policy preferences."),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Drop outstanding requests, so that they may be requested again.")
     ] = False,
@@ -194,6 +210,7 @@ def collect_next(
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -p ndcg@10 --features features.csv
         crowdrank collect next labels.csv --pairs pool.csv --budget 5 -p ndcg@10 --judges judges.toml --texts docs.jsonl
+        crowdrank collect next labels.csv --preferences prefs.csv --pairs pool.csv -p preferences --budget 50 -o ask.csv
         crowdrank collect next expert.csv --policy compare --runs live.trec,new.trec --budget 300 -o sample.csv
     """
     from crowdrank._files import check_output_file, locked, recover, write_together
@@ -202,8 +219,29 @@ def collect_next(
     from crowdrank.collection.requests import OutstandingRequests, ledger_path
     from crowdrank.readers.write import check_distinct_paths
 
-    pairs = _pool_file(pairs, judgments, policy)
-    chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
+    pairs, estimator = _pool_file(pairs, judgments, policy), model.build()
+    unavailable: dict[str, object] = {"judges": llm.judges, "honeypots": budget_options.honeypots}
+    unavailable |= {"features": prior.features, "signal": prior.signal, "to": requests.to != "csv"}
+    unavailable["runs"] = comparison.runs
+    if require_preference_policy(policy, preferences, estimator, **unavailable):
+        assert pairs is not None
+        assert preferences is not None
+        so_far = read_existing(judgments, **asdict(reading))
+        _next_preferences(
+            (judgments, preferences, pairs, requests.output, expert),
+            so_far,
+            o.read_maybe_gold_file(expert, gold_reading, so_far),
+            estimator,
+            parameters,
+            budget_options,
+            budget_options.build(budget),
+            reading,
+            again=again,
+            csv_safe=requests.csv_safe,
+            as_json=json,
+        )
+        return
+    chosen = c.build_policy(policy, asdict(parameters))
     chosen.set_params(**comparison.parameters(policy, again=again))
     chosen._check_parameters()
     prior.check(chosen, estimator)
@@ -263,8 +301,53 @@ def collect_next(
         )
     if features_used:
         print_line(f"Prior of relevance from {counted(len(features_used), 'feature')}.")
-    if output is not None and requests.to in TEMPLATES:
-        _print_template(template, grades)
+    _print_template(template, grades, has_template=output is not None and requests.to in TEMPLATES)
+
+
+def _next_preferences(
+    files: tuple[Path, Path, Path, Path | None, Path | None],
+    so_far: Judgments | None,
+    bought: Gold | None,
+    estimator: Aggregator,
+    parameters: c.PolicyOptions,
+    budget_options: BudgetOptions,
+    budget: Budget,
+    reading: ReadOptions,
+    *,
+    again: bool,
+    csv_safe: bool,
+    as_json: bool,
+) -> None:
+    """Request preferences; `files` are judgments, preferences, pool, requests (or None) and expert grades (or None)."""
+    from crowdrank._files import check_output_file, recover
+    from crowdrank.collection.preference_pairs import PreferencePairs
+    from crowdrank.collection.preference_requests import preference_list_path
+    from crowdrank.readers.write import check_distinct_paths
+
+    judgments, preferences, pairs, output, expert = files
+    ledger = preference_list_path(preferences)
+    policy = PreferencePairs(settled=parameters.settled, random_state=parameters.random_state or 0)
+    policy._check_parameters()
+    if output is not None:
+        check_output_file(ledger)
+        inputs = o.input_files([judgments], reading, preferences, ledger, pairs, expert, budget_options.assessors)
+        check_distinct_paths({"output": output}, inputs)
+        if output.resolve() in recover(ledger):
+            _print_completed(output, as_json=as_json)
+            return
+    compared = read_so_far(preferences, exclude=reading.exclude, max_bytes=reading.max_bytes)
+    pool = c.read_pool(pairs, budget_options.assessors, dict(budget.prices), reading.exclude)
+    request_preferences(
+        policy,
+        pool,
+        (so_far, compared, bought),
+        estimator,
+        budget,
+        (preferences, output),
+        again=again,
+        csv_safe=csv_safe,
+        as_json=as_json,
+    )
 
 
 def _pool_file(pairs: Path | None, judgments: Path, policy: str) -> Path | None:
@@ -333,7 +416,9 @@ def _print_unspent(requests: Requests) -> None:
         print_line(note_text(part.message()))
 
 
-def _print_template(template: Path | None, grades: Sequence[str] | None) -> None:
+def _print_template(template: Path | None, grades: Sequence[str] | None, *, has_template: bool) -> None:
+    if not has_template:
+        return
     if template is not None:
         print_line(f"Template of the labeling interface written to {template}.")
     elif grades is None:

@@ -337,7 +337,7 @@ class JudgmentFile:
         with open_decompressed(self.path) as stream:
             raw = stream.read()
         add = _add_to_delimited if isinstance(self.source, DelimitedSource) else _add_to_json_lines
-        _write_bytes(add(self, raw, {_judgment_key(row): row for row in rows}, changed), self.path)
+        write_bytes(add(self, raw, {_judgment_key(row): row for row in rows}, changed), self.path)
 
     def _add_to_parquet(self, new: Judgments, replacing: list[Row]) -> None:
         """Add judgments to a Parquet file, whose columns and types are kept."""
@@ -382,12 +382,12 @@ def write_new_file(path: str | Path, judgments: Judgments, *, utc: bool = False)
         return
     rows = list(_judgment_rows(judgments, utc))
     if name.endswith(".jsonl"):
-        text = "".join(_json_line(_without_blanks(row)) for row in rows)
+        text = "".join(json_line(_without_blanks(row)) for row in rows)
     else:
         names = judgment_table(judgments).column_names
         lines = [names, *([row[one] for one in names] for row in rows)]
-        text = _delimited_lines(lines, "\t" if name.endswith(".tsv") else ",", "\n")
-    _write_bytes(text.encode(), Path(path))
+        text = delimited_lines(lines, "\t" if name.endswith(".tsv") else ",", "\n")
+    write_bytes(text.encode(), Path(path))
 
 
 def _add_to_delimited(file: JudgmentFile, raw: bytes, new: dict[Key, Row], changed: bool) -> bytes:
@@ -406,9 +406,9 @@ def _add_to_delimited(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chang
         kept = ["" if _is_share(role) else cell for role, cell in zip(roles, cells, strict=False)]
         replaced = [row.get(role, cell) if role else cell for role, cell in zip(roles, kept, strict=False)]
         end = newline if lines[stop - 1].endswith((b"\n", b"\r")) else ""
-        lines[start:stop] = [_delimited_lines([replaced], separator, end).encode()] + [b""] * (stop - start - 1)
+        lines[start:stop] = [delimited_lines([replaced], separator, end).encode()] + [b""] * (stop - start - 1)
     added = [[row.get(role, "") if role else "" for role in roles] for row in new.values()]
-    return _with_last_newline(b"".join(lines), newline) + _delimited_lines(added, separator, newline).encode()
+    return with_last_newline(b"".join(lines), newline) + delimited_lines(added, separator, newline).encode()
 
 
 def _delimited_records(lines: list[bytes], separator: str) -> Iterator[tuple[int, int, list[str]]]:
@@ -443,8 +443,8 @@ def _add_to_json_lines(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chan
     }
     for key, (number, cells) in records.items():
         kept = {name: cell for name, cell in cells.items() if not _is_share(file.role_of.get(name))}
-        lines[number] = _json_line({**kept, **renamed.pop(key)}).encode()
-    return _with_last_newline(b"".join(lines), "\n") + "".join(map(_json_line, renamed.values())).encode()
+        lines[number] = json_line({**kept, **renamed.pop(key)}).encode()
+    return with_last_newline(b"".join(lines), "\n") + "".join(map(json_line, renamed.values())).encode()
 
 
 def _is_share(role: str | None) -> bool:
@@ -526,21 +526,25 @@ def _judgment_key(row: Mapping[str, Any]) -> Key:
     return query, document, assessor
 
 
-def _delimited_lines(rows: Iterable[Sequence[Any]], separator: str, newline: str) -> str:
+def delimited_lines(rows: Iterable[Sequence[Any]], separator: str, newline: str) -> str:
+    """Return rows as text with separators."""
     text = io.StringIO()
     csv.writer(text, delimiter=separator, lineterminator=newline).writerows(rows)
     return text.getvalue()
 
 
-def _json_line(row: Row) -> str:
+def json_line(row: Row) -> str:
+    """Return a row as a line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _with_last_newline(raw: bytes, newline: str) -> bytes:
+def with_last_newline(raw: bytes, newline: str) -> bytes:
+    """Return the bytes of a file with a newline at the end, unless it is empty."""
     return raw if not raw or raw.endswith((b"\n", b"\r")) else raw + newline.encode()
 
 
-def _write_bytes(raw: bytes, path: Path) -> None:
+def write_bytes(raw: bytes, path: Path) -> None:
+    """Write a file, compressed if its name ends in .gz."""
     with write_file(path) as draft:
         draft.write_bytes(gzip.compress(raw, mtime=0) if path.suffix.lower() == ".gz" else raw)
 

@@ -237,7 +237,7 @@ def _encode(table: RoleTable, roles: Roles, options: EncodeOptions) -> _Preferen
     answer = np.full(n_rows, -1, np.int32)
     if "preference" in roles.required:
         cell_index, cells = encode_distinct(table.cells["preference"])
-        answer = np.array([*map(_parse_answer, cells), MISSING_ANSWER], np.int32)[cell_index]
+        answer = np.array([*map(parse_answer, cells), MISSING_ANSWER], np.int32)[cell_index]
         missing = answer == MISSING_ANSWER
         count(missing, "no preference", lambda row: origin.missing_cell_error(row, "preference"))
 
@@ -254,10 +254,10 @@ def _encode(table: RoleTable, roles: Roles, options: EncodeOptions) -> _Preferen
     return _PreferenceRows(coded[0], (coded[1], coded[2]), coded[3], answer[kept], family, kept, n_excluded)
 
 
-def _parse_answer(cell: Any) -> int:
+def parse_answer(cell: Any) -> int:
     """Return the answer that a cell names, or the code for a missing answer or one off the scale.
 
-    >>> [_parse_answer(cell) for cell in ("Left", "2", -1.0, "", "better")]
+    >>> [parse_answer(cell) for cell in ("Left", "2", -1.0, "", "better")]
     [-1, 2, -1, -100, -101]
     """
     if is_blank(cell):
