@@ -41,7 +41,7 @@ from tools.service_load import (
     stored_client_ids,
 )
 
-N_KILLS = 5
+N_KILLS = 3
 
 
 def create_loaded(target: str | Path, n_judges: int = 4, n_pairs: int = 2000) -> list[str]:
