@@ -111,9 +111,13 @@ class ChartData:
         import pandas as pd
 
         answers = answers_of(connection, project).to_pandas()
+        if project.asks_preferences:
+            answers = _as_grades(answers, project)
         is_used = (answers["grade"] != CANNOT_JUDGE) & (answers["time"] <= pd.Timestamp(snapshot.created, unit="ms"))
         answers = answers[is_used].reset_index(drop=True)
         documents = pd.DataFrame([vars(one) for one in list_standings(connection, project, snapshot)])
+        if project.asks_preferences:
+            documents["document"] += " | " + documents["other"]
         n_answers = answers.groupby(["query", "document"]).size().rename("judgments").reset_index()
         documents = documents.merge(n_answers, "left", ["query", "document"]).astype({"lower": float, "upper": float})
         reliabilities = list_reliabilities(connection, snapshot)
@@ -123,6 +127,22 @@ class ChartData:
         assessors = pd.DataFrame(found, columns=["assessor", "informativeness", "flag"])
         assessors = assessors.astype({"informativeness": float}).merge(_agreement(answers, documents), on="assessor")
         return cls(project, snapshot, answers, documents, assessors)
+
+
+def _as_grades(answers: pd.DataFrame, project: Project) -> pd.DataFrame:
+    """Return preferences as grades of comparisons, with the sides as on the pages of leads."""
+    import pandas as pd
+
+    names = dict(enumerate(project.grades, start=-1))
+    is_swapped = answers["right"] < answers["left"]
+    sign = 1 - 2 * is_swapped.astype(int)
+    sides = answers["left"].where(~is_swapped, answers["right"]), answers["right"].where(~is_swapped, answers["left"])
+    changed = {
+        "document": sides[0] + " | " + sides[1],
+        "grade": (sign * answers["preference"]).map(names),
+        "honeypot": pd.Series(sign * answers["honeypot"]).map(names),
+    }
+    return answers.assign(**changed)
 
 
 def _agreement(answers: pd.DataFrame, documents: pd.DataFrame) -> pd.DataFrame:
@@ -162,6 +182,8 @@ def list_charts(data: ChartData) -> Iterator[tuple[str, Any]]:
             "honeypots",
             charts.confusion(gold["grade"], gold["honeypot"], title, "given", "correct", grades, "answer"),
         )
+    if data.project.asks_preferences:
+        return
     yield from _relevance_charts(data)
     if answers["family"].notna().any():
         judgments = read_judgments(answers[["query", "document", "assessor", "family", "grade"]], grades=grades)

@@ -31,8 +31,13 @@
     element("announcement").textContent = text;
   }
 
-  // ---- Grades -----------------------------------------------------------------------------------------------------
+  // ---- Grades, or preferences between two documents ---------------------------------------------------------------
 
+  const asksPreferences = config.task === "preferences";
+  const KEY_NAMES = { ArrowLeft: "←", " ": "space", ArrowRight: "→" };
+  const buttonLabel = (name) => (asksPreferences ? name.charAt(0).toUpperCase() + name.slice(1) : name);
+  const titleOf = ({ document: content, other }) =>
+    [content, other].filter(Boolean).map((one) => one.title || one.id).join(" | ");
   const isShort = config.grades.every((name) => name.length <= 4);
   const nGrades = config.grades.length;
   const gradeColumns = `in-${isShort ? Math.min(nGrades, 5) : nGrades === 4 ? 2 : Math.min(nGrades, 3)}`; // on phones
@@ -134,10 +139,12 @@
       .filter((answer) => answer.kind !== "later")
       .map((answer) => {
         const seconds = (answer.active_ms / 1000).toFixed(1);
-        const { query, document: id } = answer.shown;
-        return [query, id, assessor, labelOf(answer), seconds, answer.comment].map(cell).join(",");
+        const { query, document: id, other } = answer.shown;
+        const documents = asksPreferences ? [id, other] : [id];
+        return [query, ...documents, assessor, labelOf(answer), seconds, answer.comment].map(cell).join(",");
       });
-    return ["query,document,assessor,label,seconds,comment", ...rows, ""].join("\r\n");
+    const names = asksPreferences ? "query,left,right,assessor,preference" : "query,document,assessor,label";
+    return [`${names},seconds,comment`, ...rows, ""].join("\r\n");
   }
 
   function saveAnswers(answers, assessor) {
@@ -251,8 +258,10 @@
 
     /** Return a lease of the API as a card. */
     card({ token, content }, isTraining) {
-      const { query, query_text: text, need, document: id, title, body, fields, url } = content;
-      return { token, is_training: isTraining, query: { id: query, text, need }, document: { id, title, body, fields, url } };
+      const { query, query_text: text, need, other } = content;
+      const documentOf = ({ document: id, title, body, fields, url }) => ({ id, title, body, fields, url });
+      const documents = { document: documentOf(content), other: other ? documentOf(other) : null };
+      return { token, is_training: isTraining, query: { id: query, text, need }, ...documents };
     }
   }
 
@@ -327,7 +336,7 @@
     return [...first, ...free].sort((a, b) => a[0] - b[0]);
   }
 
-  // ---- A card: one document with its answer -------------------------------------------------------------------------
+  // ---- A card: one document, or two to compare, with the answer -----------------------------------------------------
 
   class Card {
     constructor(lease) {
@@ -340,7 +349,30 @@
     }
 
     render() {
-      const { document: content } = this.lease;
+      const { document: content, other } = this.lease;
+      const sides = [this.pane("Left", content, "left"), other && this.pane("Right", other, "right")];
+      const parts = other ? [make("div", { className: "panes" }, sides)] : this.documentParts(content);
+      this.comment = make("textarea", { className: "comment", rows: 2, hidden: true, maxLength: 2000 });
+      this.comment.setAttribute("aria-label", "Comment");
+      this.evidenceList = make("ul", { className: "evidence" });
+      parts.push(this.evidenceList, this.comment, this.buttons());
+      const card = make("article", { className: "card" }, parts);
+      this.mark();
+      return card;
+    }
+
+    /** Return one of two documents; a click or a tap on it says that it is better. */
+    pane(label, content, name) {
+      const side = make("p", { className: "side", textContent: label });
+      const pane = make("section", { className: "pane", "aria-label": label }, [side, ...this.documentParts(content)]);
+      pane.addEventListener("click", (event) => {
+        const isReading = event.target.closest("a, button") || !document.getSelection().isCollapsed;
+        if (!isReading) answer(this, { kind: "grade", grade: config.grades.indexOf(name) });
+      });
+      return pane;
+    }
+
+    documentParts(content) {
       const heading = make("h2", { className: "title", tabIndex: -1 });
       this.addText(heading, "title", content.title || content.id);
       const parts = [heading];
@@ -351,13 +383,7 @@
         this.addText(body, "body", content.body);
         parts.push(body);
       }
-      this.comment = make("textarea", { className: "comment", rows: 2, hidden: true, maxLength: 2000 });
-      this.comment.setAttribute("aria-label", "Comment");
-      this.evidenceList = make("ul", { className: "evidence" });
-      parts.push(this.evidenceList, this.comment, this.buttons());
-      const card = make("article", { className: "card" }, parts);
-      this.mark();
-      return card;
+      return parts;
     }
 
     addText(node, name, text) {
@@ -379,22 +405,22 @@
 
     buttons() {
       const grades = config.grades.map((name, grade) =>
-        this.button(config.grade_keys[grade], name, () => answer(this, { kind: "grade", grade }), "grade"),
+        this.button(config.grade_keys[grade], buttonLabel(name), () => answer(this, { kind: "grade", grade }), "grade"),
       );
       const others = [
         this.button("u", "Cannot judge", () => answer(this, { kind: "cannot-judge" })),
         this.button("l", "Later", () => answer(this, { kind: "later" })),
         this.button("c", "Comment", () => this.openComment()),
-        this.button("e", "Mark passage", () => this.addEvidence()),
+        ...(asksPreferences ? [] : [this.button("e", "Mark passage", () => this.addEvidence())]),
       ];
       return make("div", { className: "answers" }, [
-        make("div", { className: `grades ${gradeColumns}`, role: "group", "aria-label": "Grade" }, grades),
+        make("div", { className: `grades ${gradeColumns}`, role: "group", "aria-label": asksPreferences ? "Better document" : "Grade" }, grades),
         make("div", { className: "others" }, others),
       ]);
     }
 
     button(key, label, onclick, className = "") {
-      const children = [...(key ? [make("kbd", { textContent: key, "aria-hidden": "true" })] : []), ` ${label}`];
+      const children = [...(key ? [make("kbd", { textContent: KEY_NAMES[key] || key, "aria-hidden": "true" })] : []), ` ${label}`];
       return make("button", { type: "button", className, onclick }, children);
     }
 
@@ -455,12 +481,12 @@
 
     /** Return the answer as the API takes it, and what it is about, for people. */
     toAnswer(answer) {
-      const { query, document: content } = this.lease;
+      const { query, document: content, other } = this.lease;
       return {
         lease: this.lease.token,
         client_id: newClientId(),
         ...answer,
-        shown: { query: query.id, document: content.id, title: content.title || content.id },
+        shown: { query: query.id, document: content.id, title: titleOf(this.lease), ...(other && { other: other.id }) },
         comment: this.comment.value.replace(/\0|\p{Surrogate}/gu, "").trim() || null, // what no database can store
         spans: this.evidence,
         ...this.stopwatch.read(),
@@ -470,7 +496,8 @@
 
   // ---- The loop -----------------------------------------------------------------------------------------------------
 
-  const showsQueries = config.layout.mode === "query";
+  const showsQueries = config.layout.mode === "query" && !asksPreferences;
+  element("judging").classList.toggle("wide", asksPreferences);
   const CARDS = showsQueries ? 10 : 2; // the current card and the next one, or the documents of a query
   let queue = []; // leases to show, the first one (or those of its query) now
   let cards = []; // cards on the screen
@@ -691,11 +718,11 @@
   }
 
   function showFeedback({ feedback, grade }) {
-    const { title, id } = history[history.length - 1].document;
     element("feedback-verdict").textContent = feedback.is_correct ? "Correct" : "Not correct";
-    element("feedback-document").textContent = title || id;
+    element("feedback-document").textContent = titleOf(history[history.length - 1]);
     const own = grade === null ? "Cannot judge" : grade;
-    element("feedback-grade").textContent = `Your answer: ${own}. Correct grade: ${feedback.grade}.`;
+    const correct = asksPreferences ? "Correct answer" : "Correct grade";
+    element("feedback-grade").textContent = `Your answer: ${own}. ${correct}: ${feedback.grade}.`;
     element("feedback-text").textContent = feedback.explanation || "";
     element("feedback").showModal();
   }
@@ -738,7 +765,7 @@
     u: () => answer(cards[focused], { kind: "cannot-judge" }),
     l: () => answer(cards[focused], { kind: "later" }),
     c: () => cards[focused].openComment(),
-    e: () => cards[focused].addEvidence(),
+    ...(asksPreferences ? {} : { e: () => cards[focused].addEvidence() }),
     j: () => moveFocus(1),
     k: () => moveFocus(-1),
     "/": openFind,
@@ -759,6 +786,7 @@
       return;
     }
     if (document.querySelector("dialog[open]")) return; // a dialog has keys of its own
+    if (event.key === " " && event.target.closest("button, a, summary")) return; // the key of the focused control
     const grade = config.grade_keys.indexOf(event.key);
     if (event.key === "?") element("help").showModal();
     else if (event.key === "g") element("guidelines").open = !element("guidelines").open;

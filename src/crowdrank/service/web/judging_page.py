@@ -50,6 +50,17 @@ def grade_keys(grades: Sequence[str]) -> list[str]:
     return [str((place + 1) % 10) if place < 10 else "" for place in range(len(grades))]
 
 
+PREFERENCE_KEYS = {"left": "ArrowLeft", "tie": " ", "right": "ArrowRight"}
+"""Key of each answer of projects that ask for preferences."""
+PREFERENCE_KEY_HELP = (
+    ("\u2190", "The left document is better"),
+    ("space", "Tie"),
+    ("\u2192", "The right document is better"),
+    *((key, meaning) for key, meaning in ANSWER_KEYS if key not in ("e", "j k")),
+)
+"""Keys of the judging page of such projects."""
+
+
 def key_help(grades: Sequence[str]) -> list[tuple[str, str]]:
     """Return the keys of the judging page and their meaning.
 
@@ -93,6 +104,8 @@ def static_text(name: str) -> str:
 def judging_config(grades: Sequence[str], **values: Any) -> dict[str, Any]:
     """Return the configuration of the judging script; see the head of `static/judge.js` for what it reads."""
     of_grades = {"grades": list(grades), "grade_keys": grade_keys(grades), "unjudgeable": CANNOT_JUDGE}
+    if values.get("task") == "preferences":
+        of_grades["grade_keys"] = [PREFERENCE_KEYS[name] for name in grades]
     return {"layout": {}, "form_token": "", "assessor": "", **of_grades, **values}
 
 

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 from crowdrank.service.domain import projects
 from crowdrank.service.domain.people import find_member
 from crowdrank.service.web.access import ServiceDependency
-from crowdrank.service.web.judging_page import judging_config, key_help, render_markdown
+from crowdrank.service.web.judging_page import PREFERENCE_KEY_HELP, judging_config, key_help, render_markdown
 from crowdrank.service.web.pages.page_rendering import MemberPage, Person, render
 
 router = APIRouter(include_in_schema=False)
@@ -51,6 +51,7 @@ def show_judging(access: MemberPage) -> HTMLResponse:
     config = judging_config(
         project=project.name,
         grades=project.grades,
+        task=project.task,
         layout=project.layout,
         assessor=access.actor.assessor.name,
         form_token="" if session is None else session.form_token,
@@ -62,6 +63,6 @@ def show_judging(access: MemberPage) -> HTMLResponse:
         project=project,
         is_lead=access.is_lead,
         guidelines=guidelines,
-        keys=key_help(project.grades),
+        keys=PREFERENCE_KEY_HELP if project.asks_preferences else key_help(project.grades),
         config=config,
     )
