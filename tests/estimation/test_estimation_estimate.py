@@ -70,6 +70,17 @@ def test_a_run_beside_itself_has_no_difference() -> None:
     assert row["difference_upper"] == -row["difference_lower"] == pytest.approx(1 - 0.05 ** (1 / 60), rel=0.05)
 
 
+@pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
+def test_without_experts_equal_runs_or_values_have_no_interval_of_width_0() -> None:
+    row = estimate(runs={"a": WORLD.runs["new"], "b": WORLD.runs["new"]}, expert=None).table.loc[1]
+    assert (row["difference"], row["p"]) == (0, 1)
+    assert row["difference_upper"] == -row["difference_lower"] == pytest.approx(1 - 0.05 ** (1 / 60), rel=0.05)
+    relevant = WORLD.truth.assign(grade=1)
+    row = estimate(labels=relevant, expert=None, measure="P@3").table.loc[0]
+    assert (row["estimate"], row["upper"]) == (1, 1)
+    assert row["lower"] == pytest.approx(0.05 ** (1 / 60))
+
+
 def test_a_difference_is_that_of_the_estimates_also_outside_of_the_range() -> None:
     parts: dict[str, Any] = {"p": 0.5, "labels": 0.1}
     above = [ContrastEstimate(*ends, **parts) for ends in ((1.3, 1.0, 1.6), (1.2, 0.9, 1.5), (0.7, 0.5, 0.9))]

@@ -409,7 +409,13 @@ class LabelsOnlyEstimator:
         lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
         as_extreme = min((draws <= 0).sum(), (draws >= 0).sum())
         p = min(1.0, 2 * (as_extreme + 1) / (len(draws) + 1))
-        return ContrastEstimate(value, float(lower), float(upper), float(p), value)
+        estimate = ContrastEstimate(value, float(lower), float(upper), float(p), value)
+        if upper - lower > ROUNDING_TOLERANCE:
+            return estimate
+        known, largest = self.labels @ contrast, float(np.abs(self.labels).max())
+        if not is_difference(contrast):
+            return widen_if_constant(estimate, known, largest, level)
+        return widen_if_sparse(estimate, known, largest, np.abs(known) > ROUNDING_TOLERANCE, level)
 
 
 def draw_means(
