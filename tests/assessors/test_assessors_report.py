@@ -113,6 +113,15 @@ def test_slopes_are_relative_to_the_assessors_with_most_judgments() -> None:
     n = [100, 8, 8]
     assessor = np.repeat(np.arange(3, dtype=np.int32), n)
     reference = np.tile([0.0, 1.0, 2.0, 3.0], sum(n) // 4)
+    two, error = fit_slopes(
+        np.array([0.0, 1.0, 2.0, 0.0, 2.0]),
+        np.array([0.0, 1.0, 2.0, 1.0, 2.0]),
+        np.array([0] * 3 + [1] * 2, np.int32),
+        2,
+    )
+    assert two[0] == 1
+    assert np.isnan(two[1])  # two answers have a slope without an error
+    assert np.isinf(error[1])
     slope, _ = fit_slopes(np.array([1.0, -0.5, -0.25])[assessor] * reference, reference, assessor, 3)
     assert slope.tolist() == pytest.approx([1.0, -0.5, -0.25])
 

@@ -266,8 +266,9 @@ class AssessorReport:
         informativeness: information about relevance in one answer, in nats; info_0, info_1, ...: its part by answer.
             With expert grades, it is a weighted mean of the information measured against them and the model's.
         slope, slope_lower, slope_upper: increase of the answers with the reference `compared_with`, with its 95%
-            interval: 1 is typical, 0 random, negative reversed. model_direction: increase of the expected answer with
-            the crowd's by the model's curves; negative if the model reads the answers backwards.
+            interval: 1 is typical, 0 random, negative reversed; blank for fewer than three answers. model_direction:
+            increase of the expected answer with the crowd's by the model's curves; negative if the model reads the
+            answers backwards.
         bias, bias_lower, bias_upper: bias of the assessor in a joint fit of assessors and documents, in grades, with
             its 95% interval. bias_reference: experts, others (the mean of the connected assessors), or thin: the
             interval is too wide for a flag; the bias is then blank.

@@ -363,7 +363,10 @@ def _compare_with_reference(
 
 
 def fit_slopes(answer: Floats, reference: Floats, assessor: Codes, n_assessors: int) -> tuple[Floats, Floats]:
-    """Return regression slopes of answers on reference grades and their errors, divided by the median slope."""
+    """Return regression slopes of answers on reference grades and their errors, divided by the median slope.
+
+    A slope without an error, as that of two answers, is unknown: NaN, with an infinite error.
+    """
     n = np.bincount(assessor, minlength=n_assessors)
     x, y = (values - _group_means(values, assessor, n)[assessor] for values in (reference, answer))
     xx, xy, yy = (np.bincount(assessor, product, n_assessors) for product in (x * x, x * y, y * y))
@@ -377,7 +380,7 @@ def fit_slopes(answer: Floats, reference: Floats, assessor: Codes, n_assessors: 
     typical = _weighted_median(slope[~np.isnan(slope)], n[~np.isnan(slope)])
     if typical <= _ROUNDING:  # assessors who contradict each other have no common direction
         return np.full(n_assessors, np.nan), np.full(n_assessors, np.inf)
-    return slope / typical, error / typical
+    return np.where(known, slope / typical, np.nan), error / typical
 
 
 def mean_and_error(values: Floats, group: Codes | Integers, n_groups: int) -> tuple[Floats, Floats]:
