@@ -74,7 +74,7 @@ def test_it_speaks_json_and_takes_gold(world: Path, tmp_path: Path) -> None:
 
 
 def test_families_count_as_fewer_assessors(tmp_path: Path) -> None:
-    simulated = simulate(queries=10, documents=8, assessors=9, labels=9, families=3, random_state=3)
+    simulated = simulate(queries=40, documents=20, assessors=9, labels=9, families=3, random_state=3)
     simulated.write(tmp_path / "world")
     labels = "world/judgments.csv"
     family = simulated.judgments.drop_duplicates("assessor")["family"]
@@ -86,6 +86,9 @@ def test_families_count_as_fewer_assessors(tmp_path: Path) -> None:
     assert f"9 assessors count as {expected:.1f}" in one_level.stdout
     searched = json.loads(crowdrank("aggregate", labels, "-s", "families=auto", "--json", cwd=tmp_path).stdout)
     assert set(searched["found_families"]) >= {"groups", "n_eff", "detectable", "untestable", "ambiguous"}
+    smallest = searched["found_families"]["detectable"]
+    printed = crowdrank("aggregate", labels, "-s", "families=auto", cwd=tmp_path).stdout
+    assert f"error correlations from {smallest:.2f} on" in " ".join(printed.split())
 
 
 def test_a_method_without_a_model_of_assessors_says_what_it_measures(world: Path, tmp_path: Path) -> None:

@@ -458,8 +458,9 @@ def _summary_sentence(
     if "families" in summary:
         sizes = ", ".join(f"{size:,}" for size in summary["families"])
         found = summary["found_families"]
-        limit = "" if found["untestable"] else f" (error correlations from {found['detectable']:.2f} on can be found)"
-        parts.append(f"{f'families of {sizes} assessors' if sizes else 'no families'} found{limit}")
+        limit = f"error correlations from {found['detectable']:.2f} on can be found"
+        what = f"{f'families of {sizes} assessors' if sizes else 'no families'} found ({limit})"
+        parts.append("families untestable" if found["untestable"] else what)
     if "n_eff" in summary:
         parts.append(f"{counted(summary['assessors'], 'assessor')} count as {summary['n_eff']:.1f}")
     if summary["features_used"]:
