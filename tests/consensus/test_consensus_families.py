@@ -213,6 +213,12 @@ def test_models_that_ignore_families_say_so(method: str, kind: bool) -> None:
     assert (effective_assessors(model) is None) == (method != "gda")
 
 
+def test_auto_says_if_the_selected_method_ignores_families() -> None:
+    with pytest.warns(DataWarning) as caught:
+        Auto(candidates=("rasch",)).fit(copied(2))
+    assert "families-unused" in kinds(caught)
+
+
 def test_the_mean_of_families_says_if_there_are_none() -> None:
     judgments = copied(0)
     with pytest.warns(DataWarning) as caught:
