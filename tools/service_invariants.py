@@ -30,6 +30,9 @@ INVARIANTS = {
         SELECT quota.pair_id FROM quota JOIN project ON project.id = quota.project_id
         WHERE project.id = :project AND project.settings ->> 'policy' = 'compare' AND quota.target > 0 AND NOT EXISTS (
             SELECT 1 FROM sampled_pair AS drawn WHERE drawn.pair_id = quota.pair_id AND drawn.kind = quota.kind)""",
+    "answers have the sides of their leases": """
+        SELECT event.id FROM event JOIN lease ON lease.id = event.lease_id
+        WHERE event.project_id = :project AND event.is_swapped <> lease.is_swapped""",
     "live leases are of the current generation": """
         SELECT lease.id FROM lease JOIN pair ON pair.id = lease.pair_id
         WHERE pair.project_id = :project AND lease.ended IS NULL AND lease.generation <> pair.generation""",

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -28,9 +29,9 @@ import httpx2
 from sqlalchemy import Connection, text
 
 from crowdrank.service.domain.credentials import create_token
-from crowdrank.service.domain.pairs import PairRow, add_pairs
+from crowdrank.service.domain.pairs import DocumentRow, PairRow, add_pairs
 from crowdrank.service.domain.people import add_member, create_assessor
-from crowdrank.service.domain.projects import Project, create_project
+from crowdrank.service.domain.projects import PREFERENCE_ANSWERS, Project, create_project
 from crowdrank.service.store.database import Database
 
 PROJECT = "load"
@@ -42,7 +43,9 @@ RETRY_SECONDS = 0.05
 PAIRS_PER_QUERY = 20
 
 
-def add_load_project(database: Database, n_judges: int, n_pairs: int, k_max: int = 3) -> list[str]:
+def add_load_project(
+    database: Database, n_judges: int, n_pairs: int, k_max: int = 3, *, asks_preferences: bool = False
+) -> list[str]:
     """Create a project with pairs and LLM judges; return the API token of each judge."""
     now = database.now()
     rows = [
@@ -52,13 +55,15 @@ def add_load_project(database: Database, n_judges: int, n_pairs: int, k_max: int
             query_text="plum jam",
             title=f"Jam {number}",
             body="text " * 100,
+            other=DocumentRow(f"e{number}", body="text " * 100) if asks_preferences else None,
         )
         for number in range(n_pairs)
     ]
 
     def add(connection: Connection) -> list[str]:
         quotas = {"llm": (min(2, k_max), k_max)}
-        project = create_project(connection, PROJECT, GRADES, now, quotas=quotas)
+        grades, task = (None, "preferences") if asks_preferences else (GRADES, "grades")
+        project = create_project(connection, PROJECT, grades, now, quotas=quotas, task=task)
         add_pairs(connection, project, rows, now)
         return [add_person(connection, project, f"judge-{number}", "llm", now) for number in range(n_judges)]
 
@@ -73,6 +78,11 @@ def add_person(
     add_member(connection, project.id, person.id, role, now)
     scopes = ["judge"] if role == "judge" else ["read", "manage"]
     return create_token(connection, person.id, name="simulation", scopes=scopes, now=now)[1]
+
+
+def _grades(lease: Mapping[str, Any]) -> Sequence[str]:
+    """Return the answers to the pair of a lease: grades, or preferences between its two documents."""
+    return PREFERENCE_ANSWERS if "other" in lease["content"] else GRADES
 
 
 class RunningService:
@@ -204,7 +214,7 @@ class SimulatedJudge:
         found = self._post(client, "next")
         self.is_done = not found["leases"]
         for lease in found["leases"]:
-            body = {"client_id": str(uuid.uuid4()), "lease": lease["token"], "grade": rng.choice(GRADES)}
+            body = {"client_id": str(uuid.uuid4()), "lease": lease["token"], "grade": rng.choice(_grades(lease))}
             answer = self.answers[body["client_id"]] = SentAnswer(body)
             self._send(client, answer)
 

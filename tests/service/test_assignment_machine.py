@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.answers import Receipt
-from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.domain.pairs import ComparisonContent, PairRow
 from crowdrank.service.model.label_plan import PlanRow, write_plan
 from crowdrank.service.service_errors import Conflict, NotFound
 from crowdrank.service.store import schema
@@ -24,6 +24,7 @@ from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .judging import Judging
+from .preference_project import Comparing, comparison
 
 N_EXAMPLES = int(os.environ.get("CROWDRANK_EXAMPLES", "6"))
 """Number of sequences; set CROWDRANK_EXAMPLES for a longer test."""
@@ -187,19 +188,18 @@ class Model:
 class Machine(RuleBasedStateMachine):
     """Sends random requests to the service and to the model."""
 
-    def __init__(self, database: Database, clock: ManualClock) -> None:
+    def __init__(self, database: Database, clock: ManualClock, task: str) -> None:
         super().__init__()
         self.clock = clock
-        self.judging = Judging(
-            database,
-            5,
-            KINDS,
-            name=f"project{next(PROJECT_NUMBERS)}",
-            quotas=QUOTAS,
-            honeypot_share=0.2,
-            policy="entropy",
-        )
-        self.judging.add(PairRow("g", "g", kind="gold", gold_grade=1))
+        name, settings = f"project{next(PROJECT_NUMBERS)}", {"quotas": QUOTAS, "honeypot_share": 0.2}
+        if task == "preferences":
+            self.judging: Judging = Comparing(database, 0, KINDS, name=name, policy="preferences", **settings)
+            self.judging.add(*(comparison(f"q{number // 3}", "d", f"e{number}") for number in range(5)))
+            self.judging.add(comparison("g", "g", "h", kind="gold", gold_grade="tie"))
+        else:
+            self.judging = Judging(database, 5, KINDS, name=name, policy="entropy", **settings)
+            self.judging.add(PairRow("g", "g", kind="gold", gold_grade=1))
+        self.grades = self.judging.project.grades
         self.assessors = list(self.judging.assessors)
         self.model = Model(dict(self.judging.assessors))
         for row in self.judging.rows(schema.pair, project_id=self.judging.project.id):
@@ -233,6 +233,7 @@ class Machine(RuleBasedStateMachine):
                 assert not self.model.answered(assessor, pair, ("grade", "cannot-judge", "later"))
                 assert self.model.unended(assessor, pair) is None
             assert lease.expires == now + 900_000
+            assert isinstance(lease.content, ComparisonContent) == self.judging.project.asks_preferences
             self.model.leases[lease.token] = ModelLease(
                 lease.token, assessor, pair, self.model.pairs[pair].generation, lease.expires
             )
@@ -244,14 +245,14 @@ class Machine(RuleBasedStateMachine):
         answer = Answer(
             f"sent{len(self.sent)}",
             kind,  # type: ignore[arg-type]
-            grade=len(self.sent) % 4 if kind == "grade" else None,
+            grade=self.grades[len(self.sent) % len(self.grades)] if kind == "grade" else None,
             lease=None if lease is None else lease.token,
             pair_id=pair if lease is None else None,
         )
         expected = self.model.answer(assessor, pair, kind, lease, self.clock())
         (receipt,) = self.judging.send(assessor, answer)
         assert (receipt.generation, receipt.is_late, receipt.is_counted) == expected
-        assert receipt.pair_id == pair
+        assert (receipt.pair_id, receipt.grade) == (pair, answer.grade)
         self.sent.append((assessor, answer, receipt))
 
     @rule(choice=choices, kind=kinds, is_ended=st.booleans())
@@ -372,16 +373,19 @@ class Machine(RuleBasedStateMachine):
                     assert all(self.model.answered(assessor, pair) for assessor in judges)
 
 
-def test_random_requests_keep_the_invariants(database: Database, clock: ManualClock) -> None:
+@pytest.mark.parametrize(("task", "n_examples"), [("grades", N_EXAMPLES), ("preferences", max(1, N_EXAMPLES // 4))])
+def test_random_requests_keep_the_invariants(
+    database: Database, clock: ManualClock, task: str, n_examples: int
+) -> None:
     if database.is_sqlite:  # thousands of transactions, which need not survive a power failure
         event.listen(database.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
         database.engine.dispose()
     options = settings(
-        max_examples=N_EXAMPLES,
+        max_examples=n_examples,
         stateful_step_count=N_STEPS,
         derandomize="CROWDRANK_EXAMPLES" not in os.environ,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(partial(Machine, database, clock), settings=options)  # type: ignore[arg-type]
+    run_state_machine_as_test(partial(Machine, database, clock, task), settings=options)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from crowdrank.service.store.migrations import upgrade
 
 from .conftest import ManualClock
 from .judging import Judging
+from .preference_project import Comparing
 
 KINDS = ("human",) * 10 + ("llm",) * 4 + ("expert",) * 2
 QUOTAS = {"human": (3, 4), "llm": (2, 2), "expert": (1, 1)}
@@ -29,7 +30,8 @@ def judge_until_done(judging: Judging, assessor: int, number: int) -> int:
         leases = judging.next(assessor, number).leases
         if not leases:
             return n_sent
-        answers = [Answer(f"sent{next(judging.numbers)}", grade=1, lease=lease.token) for lease in leases]
+        grade = judging.project.grades[1]
+        answers = [Answer(f"sent{next(judging.numbers)}", grade=grade, lease=lease.token) for lease in leases]
         judging.send(assessor, *answers)
         judging.send(assessor, answers[0])
         n_sent += len(answers)
@@ -44,9 +46,12 @@ def check_tables(judging: Judging) -> None:
         assert row["target"] <= row["taken"] <= row["k_max"]
 
 
-@pytest.mark.parametrize("n_tabs", [1, 2])
-def test_threads_share_the_pairs(database: Database, n_tabs: int) -> None:
-    judging = Judging(database, N_PAIRS, KINDS, quotas=QUOTAS)
+@pytest.mark.parametrize(("n_tabs", "task"), [(1, "grades"), (2, "grades"), (2, "preferences")])
+def test_threads_share_the_pairs(database: Database, n_tabs: int, task: str) -> None:
+    is_graded = task == "grades"
+    judging = (
+        Judging(database, N_PAIRS, KINDS, quotas=QUOTAS) if is_graded else Comparing(database, 8, KINDS, quotas=QUOTAS)
+    )
     tabs = [assessor for assessor in judging.assessors for _ in range(n_tabs)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda assessor: judge_until_done(judging, assessor, 4 if assessor > 10 else 2), tabs))

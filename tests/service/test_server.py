@@ -44,12 +44,14 @@ from tools.service_load import (
 N_KILLS = 3
 
 
-def create_loaded(target: str | Path, n_judges: int = 4, n_pairs: int = 2000) -> list[str]:
+def create_loaded(
+    target: str | Path, n_judges: int = 4, n_pairs: int = 2000, *, asks_preferences: bool = False
+) -> list[str]:
     """Create a database with pairs to judge; return the tokens of its judges."""
     database = Database(target)
     try:
         upgrade(database)
-        return add_load_project(database, n_judges, n_pairs)
+        return add_load_project(database, n_judges, n_pairs, asks_preferences=asks_preferences)
     finally:
         database.close()
 
@@ -222,10 +224,12 @@ def test_a_backup_is_refused_without_a_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_kills_lose_and_double_no_answer(database_target: str) -> None:
-    result = kill_repeatedly(database_target, create_loaded(database_target), N_KILLS)
+@pytest.mark.parametrize(("asks_preferences", "n_kills"), [(False, N_KILLS), (True, 1)])
+def test_kills_lose_and_double_no_answer(database_target: str, asks_preferences: bool, n_kills: int) -> None:
+    tokens = create_loaded(database_target, asks_preferences=asks_preferences)
+    result = kill_repeatedly(database_target, tokens, n_kills)
     assert result.is_clean, result
-    assert result.acknowledged >= 20 * N_KILLS
+    assert result.acknowledged >= 20 * n_kills
     assert result.in_doubt > 0
     check_invariants(database_target)
 
