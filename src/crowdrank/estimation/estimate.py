@@ -16,7 +16,7 @@ from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import DataWarning, Fix, Message, UsageError
 from crowdrank.estimation.by_query import MIN_INFORMATIVE_QUERIES, N_DRAWS_OF_MEANS, ROUNDING_TOLERANCE
 from crowdrank.estimation.forecast import Forecast
-from crowdrank.estimation.prepared import PreparedEstimate, Unit, offset_into_range, prepare_estimate
+from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
 from crowdrank.estimation.watching import Look, LookConclusion, answer, check_draws, half_width_to_decide, plan_look
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.measures import Measure
@@ -324,7 +324,7 @@ def _row_notes(prepared: PreparedEstimate, baseline: str, level: float) -> tuple
 def _range_notes(prepared: PreparedEstimate, level: float) -> list[str]:
     """Return sentences about estimates outside of the range of the measure, by which all are moved."""
     raw = {name: prepared.unlimited_mean(name, level).value for name in prepared.joined.alignments}
-    offset, limit = offset_into_range(list(raw.values()), prepared.limit), prepared.limit
+    offset, limit = prepared.offset, prepared.limit
     if abs(offset) <= ROUNDING_TOLERANCE:
         return []
     listed = ", ".join(f"'{name}' {value:.4f}" for name, value in raw.items() if not 0 <= value <= limit)

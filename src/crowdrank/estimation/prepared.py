@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -85,13 +86,17 @@ class PreparedEstimate:
 
     def mean(self, run: str, level: float) -> ContrastEstimate:
         """Return the estimate of the mean of a run, within the range of the measure."""
-        names = list(self.joined.alignments)
-        means = move_into_range([self.unlimited_mean(name, level) for name in names], self.limit)
-        return means[names.index(run)]
+        return _move(self.unlimited_mean(run, level), self.offset, self.limit)
 
     def unlimited_mean(self, run: str, level: float) -> ContrastEstimate:
         """Return the estimate of the mean of a run, which can be outside the range of the measure."""
         return self.estimator.estimate(self._indicator(run), level)
+
+    @cached_property
+    def offset(self) -> float:
+        """Amount by which the estimates of all runs are moved into the range of the measure."""
+        values = [self.unlimited_mean(name, 0.95).value for name in self.joined.alignments]
+        return offset_into_range(values, self.limit)
 
     def difference(self, run: str, baseline: str, level: float) -> ContrastEstimate:
         """Return the estimated difference of a run to the baseline, within the range of the measure."""
@@ -127,11 +132,13 @@ def move_into_range(means: Sequence[ContrastEstimate], limit: float) -> list[Con
     >>> [round(one.value, 2) for one in move_into_range(means, 1.0)]
     [0.65, 1.0]
     """
-    offset, moved = offset_into_range([one.value for one in means], limit), []
-    for one in means:
-        value, within = float(np.clip(one.value + offset, 0.0, limit)), one.clipped(0.0, limit)
-        moved.append(replace(within, value=value, lower=min(within.lower, value), upper=max(within.upper, value)))
-    return moved
+    offset = offset_into_range([one.value for one in means], limit)
+    return [_move(one, offset, limit) for one in means]
+
+
+def _move(mean: ContrastEstimate, offset: float, limit: float) -> ContrastEstimate:
+    value, within = float(np.clip(mean.value + offset, 0.0, limit)), mean.clipped(0.0, limit)
+    return replace(within, value=value, lower=min(within.lower, value), upper=max(within.upper, value))
 
 
 def offset_into_range(values: Sequence[float], limit: float) -> float:
