@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from crowdrank import GDA
+from crowdrank.consensus.trace import trace_preferences
+from crowdrank.errors import UsageError
 from terminal import Run, crowdrank
 
 LABELS = "query,document,assessor,grade\n" + "".join(
@@ -137,3 +140,45 @@ def test_wrong_files_are_refused(run: Run, tmp_path: Path) -> None:
     with_experts = run("aggregate", "labels.csv", "--preferences", "p.csv", "--expert", "gold.csv", "--no-calibrate")
     assert with_experts.returncode == 0, with_experts.stderr
     assert not (tmp_path / "c.qrels").exists()
+
+
+def test_trace_shows_the_effect_of_preferences(run: Run, tmp_path: Path) -> None:
+    words = ("trace", "--preferences", "p.csv", "--document", "b", "--query", "q0")
+    done = run(*words, "labels.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["steps"]) == 2
+    rows = pd.DataFrame(found["preferences"])
+    assert sorted(rows["other"]) == ["a"] * 4 + ["c"] * 2
+    assert set(rows.loc[rows["other"] == "a", "answer"]) == {"worse"}
+    assert (rows.loc[rows["other"] == "a", "pull"] < 0).all()
+    assert rows["pull"].abs().is_monotonic_decreasing
+    # The derivative is that of the log probability of the answer.
+    model = GDA().fit(str(tmp_path / "labels.csv"), preferences=str(tmp_path / "p.csv"))
+    shown = trace_preferences(model, "b", "q0").to_pandas()
+    assert shown["pull"].to_numpy() == pytest.approx(rows["pull"].to_numpy(), abs=1e-6)
+    params, table = model.theta_["preference_params"], model.consensus_.documents.set_index(["query", "document"])
+    row = rows[(rows["other"] == "a") & (rows["side"] == "right")].iloc[0]  # a was left and is better
+    log_s, offset, log_cut, _ = params[model.consensus_.assessors["assessor"].tolist().index(row["assessor"])]
+
+    def log_probability(relevance: float) -> float:
+        x = np.exp(log_s) * (table["relevance"]["q0", "a"] - relevance) + offset
+        return float(-np.log1p(np.exp(np.exp(log_cut) - x)))
+
+    at = table["relevance"]["q0", "b"]
+    expected = (log_probability(at + 1e-5) - log_probability(at - 1e-5)) / 2e-5
+    assert row["pull"] == pytest.approx(expected, abs=1e-4)
+    alone = run(*words, "-o", "t.csv")
+    assert alone.returncode == 0, alone.stderr
+    assert "With 6 preferences: relevance" in alone.stdout
+    assert len(pd.read_csv(tmp_path / "t.csv")) == 6
+
+
+def test_trace_needs_inputs_and_a_known_document(run: Run) -> None:
+    assert run("trace", "--document", "b").returncode == 2
+    unknown = run("trace", "--preferences", "p.csv", "--document", "z", "--query", "q0")
+    assert unknown.returncode == 2
+    assert "no judgment" in unknown.stderr
+    with pytest.raises(UsageError) as caught:
+        trace_preferences(GDA().fit(pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": [0, 1]})), "a")
+    assert caught.value.kind == "no-preferences"

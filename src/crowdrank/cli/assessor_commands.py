@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from crowdrank.assessors.agreement import Alpha
     from crowdrank.assessors.assessor_report import AssessorReport
+    from crowdrank.consensus.model import Aggregator
 
 REFERENCE_COLUMNS = {"slope": "compared_with", "bias": "bias_reference"}
 """Column with the reference of each measure that has one."""
@@ -246,40 +247,68 @@ def check(
 
 
 def trace(
-    judgments: o.JudgmentFiles,
     document: Annotated[str, typer.Option(help="Id of the document.", show_default=False)],
     query: Annotated[
         str | None, typer.Option(help="Id of its query; needed if several queries have the document.")
     ] = None,
+    judgments: o.MaybeJudgmentFiles = None,
+    preferences: o.PreferenceFiles = None,
     *,
     model: o.Model,
-    output: Annotated[Path | None, o.output_option("File for the steps.")] = None,
+    output: Annotated[
+        Path | None, o.output_option("File for the steps; without judgments, for the preferences.")
+    ] = None,
     computation: o.Computation,
     reading: o.Reading,
+    preference_reading: o.PreferenceReading,
     csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
-    """Show how the estimate of one document changes with each of its judgments.
+    """Show how the estimate of one document changes with each of its judgments, and the effect of its preferences.
 
     Examples:
         crowdrank trace labels.csv --document d17 --query q3
+        crowdrank trace labels.csv --preferences preferences.csv --document d17 --query q3
     """
     from crowdrank.consensus.trace import trace as replay
+    from crowdrank.consensus.trace import trace_preferences
     from crowdrank.readers.write import check_outputs
 
     estimator = model.build()
-    check_outputs({"output": output}, o.input_files(judgments, reading))
+    o.require_preference_options(judgments, preferences, estimator)
+    check_outputs({"output": output}, o.input_files(judgments or [], reading, *(preferences or [])))
     computation.set_arrow_threads()
-    table = o.read_judgment_files(judgments, reading)
+    compared = o.read_preference_files(preferences, preference_reading, reading) if preferences else None
+    table = o.read_judgment_files(judgments, reading) if judgments else None
     with computation.open() as engine:
-        steps = replay(estimator.fit(table, engine=engine, progress=True), table, document, query)
-    o.write_tables([(output, steps)], csv_safe=csv_safe)
+        estimator.fit(table, preferences=compared, engine=engine, progress=True)
+        steps = None if table is None else replay(estimator, table, document, query)
+    effects = None if compared is None else trace_preferences(estimator, document, query)
+    o.write_tables([(output, effects if steps is None else steps)], csv_safe=csv_safe)
     if json:
-        print_json({"steps": steps.to_pylist(), "columns": dict(table.report.columns)})
+        found = {"steps": steps, "preferences": effects}
+        columns = {} if table is None else {"columns": dict(table.report.columns)}
+        print_json({**{name: one.to_pylist() for name, one in found.items() if one is not None}, **columns})
         return
-    print_table(steps, max_rows=50)
-    last = steps.slice(len(steps) - 1).to_pylist()[0]
-    print_line(
-        f"After {counted(len(steps), 'judgment')}: relevance {last['relevance']:.3f} "
-        f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({model.method})."
+    if effects is not None:
+        print_table(effects, "Preferences, the largest effect first", max_rows=50)
+    if steps is not None:
+        print_table(steps, max_rows=50)
+        last = steps.slice(len(steps) - 1).to_pylist()[0]
+        print_line(
+            f"After {counted(len(steps), 'judgment')}: relevance {last['relevance']:.3f} "
+            f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({model.method})."
+        )
+    if effects is not None:
+        print_line(_with_preferences(estimator, document, query, len(effects)))
+
+
+def _with_preferences(model: Aggregator, document: str, query: str | None, n_preferences: int) -> str:
+    """Return the estimate of a document by all judgments and preferences as a sentence."""
+    rows = model.consensus_.document_table.to_pylist()
+    of_query = (row for row in rows if query is None or str(row["query"]) == query)
+    row = next(row for row in of_query if str(row["document"]) == document)
+    return (
+        f"With {counted(n_preferences, 'preference')}: relevance {row['relevance']:.3f} "
+        f"[{row['lower']:.3f}, {row['upper']:.3f}]."
     )

@@ -1,4 +1,4 @@
-"""Replay of a document's judgments: the estimate after each of them (GDA paper, Figure 2)."""
+"""Replay of a document's judgments (GDA paper, Figure 2), and the effect of each of its preferences."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._typing import Integers
+from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.preference_posterior import Compared
 from crowdrank.engine.shards import items_of
-from crowdrank.errors import Fix, InputError, shown
+from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
 ESTIMATE_COLUMNS = ("relevance", "sd", "lower", "upper", "grade")
+ANSWERS = {2: "much better", 1: "better", 0: "tie", -1: "worse", -2: "much worse"}
+"""Description of a preference for the traced document."""
 
 
 def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = None) -> pa.Table:
@@ -57,6 +61,68 @@ def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = N
             **{name: pa.chunked_array([step[name].combine_chunks() for step in steps]) for name in ESTIMATE_COLUMNS},
         }
     )
+
+
+def trace_preferences(model: Aggregator, document: Any, query: Any = None) -> pa.Table:
+    """Return the preferences of a document in the fit of a model, those with the largest effect first.
+
+    Args:
+        model: model that was fitted to preferences.
+        document: id of the document.
+        query: id of its query; needed if several queries have the document.
+
+    Returns:
+        One row per preference: assessor, answer (such as `better`, for the traced document), other (the document that
+        it was compared with), other_relevance, side (left or right; not there if positions are not known), weight (less
+        than 1 in a family), pull (derivative of the log likelihood by the relevance of the document, at the estimates:
+        above 0 it raises the document), and information (negative second derivative: how much it narrows the interval).
+
+    Raises:
+        InputError: there is no such document, or several queries have it.
+        UsageError: the model was fitted without preferences.
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"left": ["a", "b"], "right": ["b", "c"], "assessor": "x", "preference": [-1, -1]})
+    >>> table = trace_preferences(GDA().fit(None, preferences=rows), "b").sort_by("other")
+    >>> table.select(["answer", "other"]).to_pylist()
+    [{'answer': 'worse', 'other': 'a'}, {'answer': 'better', 'other': 'c'}]
+
+    """
+    model._require_fitted()
+    estimator = model.assessor_estimator_
+    if not isinstance(estimator, GDA) or estimator.preferences_ is None:
+        raise UsageError(
+            "The model was fitted without preferences", kind="no-preferences", fix="fit GDA to preferences"
+        )
+    joined, theta, passes = estimator._open_passes(estimator.judgments_, estimator.preferences_)
+    item, first = _find_item(joined, document, query), 0
+    for number in range(len(passes.shards)):
+        shard = passes.shards.load(number)
+        if item < first + shard.n_items:
+            break
+        first += shard.n_items
+    pairs, own = shard.preferences, item - first
+    assert pairs is not None
+    rows = np.flatnonzero((pairs.left == own) | (pairs.right == own))
+    is_left = pairs.left[rows] == own
+    other = first + np.where(is_left, pairs.right[rows], pairs.left[rows])
+    weight = estimator._start(shard)["preference_weight"]
+    relevance = estimator.consensus_.document_table["relevance"].to_numpy()
+    slope, bend = Compared.of(pairs, weight, theta).terms(relevance[first + pairs.used_items])[1:, rows]
+    pull = np.where(is_left, slope, -slope)
+    order = np.argsort(-np.abs(pull), kind="stable")
+    answer = np.where(is_left, pairs.answer[rows] - 2, 2 - pairs.answer[rows])[order]
+    columns = {
+        "assessor": joined.assessors.take(pa.array(pairs.assessor[rows][order])),
+        "answer": [ANSWERS[int(one)] for one in answer],
+        "other": joined.documents.take(pa.array(joined.item_document[other[order]])),
+        "other_relevance": relevance[other[order]],
+        "side": np.where(is_left, "left", "right")[order].tolist(),
+        "weight": weight[rows][order],
+        "pull": pull[order],
+        "information": bend[order],
+    }
+    return pa.table({name: column for name, column in columns.items() if name != "side" or pairs.has_positions})
 
 
 def _find_item(judgments: Judgments, document: Any, query: Any) -> int:
