@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank import GDA, read_preferences
+from crowdrank import GDA, Pool, read_preferences
+from crowdrank.errors import InputError
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.judges import Prompt
+from crowdrank.llm_judges.judges import Prompt, read_judges
+from crowdrank.llm_judges.judging_plan import judge_roster
 from crowdrank.llm_judges.replies import answer_format, answer_instruction, find_grade
 
 from .fake_endpoint import Behavior, Reply, serve
@@ -234,3 +236,12 @@ def test_instruction_and_format_name_the_preference() -> None:
     assert '"Preference: X"' in answer_instruction("pattern", ANSWERS)
     assert answer_format("choice", ANSWERS) == {"structured_outputs": {"choice": ["left", "tie", "right"]}}
     assert answer_format("schema", ANSWERS)["response_format"]["json_schema"]["name"] == "preference"
+
+
+def test_judges_that_compare_are_no_candidates_for_grades(compared: Project) -> None:
+    compared.write_judges(table("http://127.0.0.1:9/v1"), table("http://127.0.0.1:9/v1", "grader", prompt="graded"))
+    pool, judges = Pool.read(pd.DataFrame({"query": ["q"], "document": ["d0"]})), read_judges(Path("judges.toml"))
+    assert judge_roster(judges, pool, [], Scale.parse("0-3")).assessors.to_pylist() == ["grader"]
+    with pytest.raises(InputError) as problem:
+        judge_roster(judges[:1], pool, [], Scale.parse("0-3"))
+    assert problem.value.kind == "other-prompts"
