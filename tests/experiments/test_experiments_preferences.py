@@ -104,3 +104,14 @@ def test_the_price_is_an_option_of_this_experiment_alone() -> None:
         preferences.experiment(price=0.0)
     done = CliRunner().invoke(typer_app, ["grades", "--price", "2"])
     assert isinstance(done.exception, UsageError)
+
+
+def test_published_figures_say_what_the_page_says_about_chosen_pairs() -> None:
+    record = json.loads((FOLDER / "preferences.json").read_text(encoding="utf-8"))
+    tables = {table["name"]: {row["run"]: row for row in table["rows"]} for table in record["tables"]}
+    for name in ("cost-images", "cost-images-top", "cost-worlds-top"):
+        assert tables[name]["preferences"]["lower"] < 0 < tables[name]["preferences"]["upper"]
+    assert tables["cost-worlds"]["preferences"]["upper"] < 0  # random pairs are better for all documents
+    at_top = tables["cost-worlds-top"]
+    assert at_top["ndcg@10"]["lower"] > 0
+    assert at_top["ndcg@10"]["Tau@5"] > at_top["preferences"]["Tau@5"]
