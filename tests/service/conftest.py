@@ -43,13 +43,28 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """Create a PostgreSQL database with all tables, to copy; return its name."""
+    admin = create_engine(database_url(postgres_server.url()), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text("CREATE DATABASE with_tables"))
+    admin.dispose()
+    database = Database(postgres_server.url("with_tables"))
+    upgrade(database)
+    database.close()
+    return "with_tables"
+
+
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Create an empty PostgreSQL database; return its URL."""
+def postgres_url(
+    postgres_server: PostgresServer, postgres_template: str, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """Create a PostgreSQL database with all tables; return its URL."""
     name = f"test_{abs(hash(request.node.nodeid))}"
     admin = create_engine(database_url(postgres_server.url()), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {postgres_template}"))
     yield postgres_server.url(name)
     with admin.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
@@ -58,9 +73,9 @@ def postgres_url(postgres_server: PostgresServer, request: pytest.FixtureRequest
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the path or URL of a new database, one test for each kind."""
+    """Return the path or URL of a new database with all tables, one test for each kind."""
     if request.param == "sqlite":
-        return str(tmp_path / "judging.db")
+        return str(shutil.copy(request.getfixturevalue("empty_file"), tmp_path / "judging.db"))
     return str(request.getfixturevalue("postgres_url"))
 
 
@@ -68,7 +83,6 @@ def database_target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def database(database_target: str, clock: ManualClock) -> Iterator[Database]:
     """Return a new database with all tables."""
     database = Database(database_target, clock=clock)
-    upgrade(database)
     yield database
     database.close()
 
