@@ -62,6 +62,28 @@ def test_features_give_the_same_bytes(method: str, cluster: DaskEngine, local: L
     assert_same(model, fit(method, labels, local, features=features))
 
 
+def preferences_between(labels: Judgments) -> pd.DataFrame:
+    """Return preferences between neighboring documents of each query, with the answers of two assessors."""
+    items = labels.frame[["query", "document"]].drop_duplicates()
+    items["right"] = items.groupby("query")["document"].shift(-1)
+    pairs = items.dropna().rename(columns={"document": "left"})
+    answers = np.arange(2 * len(pairs)) % 3 - 1
+    return pd.concat([pairs.assign(assessor=one) for one in ("p1", "p2")]).assign(preference=answers)
+
+
+def test_preferences_give_the_same_bytes(
+    cluster: DaskEngine, local: LocalEngine, labels: Judgments, tmp_path: Path
+) -> None:
+    rows = preferences_between(labels)
+    for judgments in (labels, None):
+        expected = fit("gda", judgments, local, preferences=rows)
+        assert_same(fit("gda", judgments, cluster, preferences=rows), expected)
+    labels.frame.to_parquet(tmp_path / "labels.parquet")
+    on_disk = read_partitions(tmp_path, shard_size=SHARD_SIZE)
+    expected = fit("gda", on_disk, local, preferences=rows)
+    assert_same(fit("gda", on_disk, cluster, preferences=rows), expected)
+
+
 @pytest.mark.filterwarnings("ignore:The query")
 @pytest.mark.parametrize("method", ["gda", "dawid-skene"])
 def test_soft_labels_give_the_same_bytes(method: str, cluster: DaskEngine, local: LocalEngine, tmp_path: Path) -> None:

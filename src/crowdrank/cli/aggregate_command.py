@@ -175,7 +175,7 @@ def aggregate(
             fix = Fix("name the model with {}", "update")
             raise UsageError("is for the update of a saved model", parameter="iterations", fix=fix)
         model = model_options.build()
-        o.require_preference_options(judgments, preferences, model, on_disk=inputs.on_disk)
+        o.require_preference_options(judgments, preferences, model)
         report = _fit_model(model, inputs, prior, outputs, computation)
         summary = {**_summary(model_options.method, model, report, outputs), **_calibrate(model, calibrate)}
         (replace(outputs, output=None) if inputs.on_disk else outputs).write(model, csv_safe=csv_safe)

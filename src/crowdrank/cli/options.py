@@ -381,8 +381,6 @@ def require_preference_options(
     judgments: Sequence[Path] | None,
     preferences: Sequence[Path] | None,
     model: Aggregator,
-    *,
-    on_disk: bool = False,
     **unavailable: object,
 ) -> None:
     """Raise UsageError if there are no inputs, or if the model or an option cannot be used with preferences.
@@ -391,7 +389,6 @@ def require_preference_options(
         judgments: files of judgments, if any.
         preferences: files of preferences, if any.
         model: the unfitted model.
-        on_disk: whether the judgments are processed on disk.
         unavailable: values of options that cannot be used with preferences, None if they are not given.
 
     """
@@ -401,9 +398,6 @@ def require_preference_options(
             raise UsageError("there are no judgments", kind="no-input", fix=fixes)
         return
     model._check_preferences()
-    if on_disk:
-        problem = "cannot be used with a folder of Parquet files, which is processed on disk"
-        raise UsageError(problem, parameter="preferences", kind="with-preferences", fix="name the files")
     for name, value in unavailable.items():
         if value is not None:
             problem = "cannot be used together with preferences"

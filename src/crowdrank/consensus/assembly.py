@@ -57,6 +57,7 @@ from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.joined import JoinedJudgments
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
+from crowdrank.on_disk.joined_shards import JoinedShards
 from crowdrank.on_disk.sharded import ShardedJudgments, numbered_path
 from crowdrank.on_disk.storage import scale_from_json, scale_to_json
 
@@ -102,7 +103,7 @@ class ConsensusBuilder:
         evidence: WarningEvidence | None
         consensus, evidence = self._build_on_disk(passes) if on_disk else self._build_in_memory(passes)
         has_parameters = bool(self.model._assessor_arrays())
-        if evidence is None:
+        if evidence is None:  # preferences determine the direction of relevance, and connect documents and assessors
             return consensus, []
         return consensus, data_warnings.data_warnings(evidence, has_parameters, self.model.on_a_line)
 
@@ -112,7 +113,6 @@ class ConsensusBuilder:
         assert isinstance(judgments, Judgments)
         consensus = replace(self.consensus(passes), prediction_table=self.predictions())
         if isinstance(judgments, JoinedJudgments):
-            # Preferences determine the direction of relevance, and connect documents and assessors.
             return consensus, None
         relevance = to_numpy(consensus.document_table["relevance"].chunk(0))
         evidence = WarningEvidence(
@@ -124,7 +124,7 @@ class ConsensusBuilder:
         )
         return consensus, evidence
 
-    def _build_on_disk(self, passes: Passes) -> tuple[Consensus, WarningEvidence]:
+    def _build_on_disk(self, passes: Passes) -> tuple[Consensus, WarningEvidence | None]:
         """Write the consensus to its folder shard by shard; return it with the evidence for data warnings."""
         import pyarrow.parquet as pq
 
@@ -141,6 +141,8 @@ class ConsensusBuilder:
                 number = 1 + max(shard.number for shard in judgments.shards)
                 pq.write_table(predictions, numbered_path(output.documents, "part", number, ".parquet"))
                 output.n_documents += len(predictions)
+        if isinstance(judgments, JoinedShards):
+            return StoredConsensus(output.path), None
         evidence = WarningEvidence(
             judgments.assessors,
             has_overlap=lambda: bool(total["has_overlap"][0]),
@@ -157,7 +159,7 @@ class ConsensusBuilder:
         sink = partial(estimate_columns, self.model.grade_by)
         documents = document_table(judgments, passes.finish(self.theta, sink, judgments.n_items), _codes(self.gold))
         if isinstance(judgments, JoinedJudgments):
-            documents = self._add_preferences(documents, judgments.preferences_per_item())
+            documents = add_preferences(documents, judgments, judgments.preferences_per_item())
         counts = count_codes(judgments.assessor, judgments.n_assessors)
         agreements = None if self.gold is None else count_agreements(judgments, self.gold)
         return Consensus(
@@ -169,15 +171,6 @@ class ConsensusBuilder:
             judgments.backend,
             self.features_used,
         )
-
-    def _add_preferences(self, documents: pa.Table, counts: NDArray[np.int64]) -> pa.Table:
-        """Return the table of documents with their number of preferences, and without grades if nobody gave any."""
-        documents = documents.append_column(PREFERENCES, from_numpy(counts))
-        if len(self.judgments):
-            return documents
-        scale = self.judgments.main_scale
-        names = {"grade", *scale.share_names, SCALE_COLUMN}
-        return documents.select([name for name in documents.column_names if name not in names])
 
     @property
     def features_used(self) -> tuple[str, ...]:
@@ -197,8 +190,8 @@ class ConsensusBuilder:
         model = cast("FeatureAggregator", self.model)  # no other model has scores
         rows = estimate_columns(model.grade_by, 0, model._predict(shard, self.theta))
         table = document_table(items, rows, None if self.gold is None else np.full(items.n_items, -1, np.int8))
-        if isinstance(self.judgments, JoinedJudgments):
-            return self._add_preferences(table, np.zeros(items.n_items, np.int64))
+        if isinstance(self.judgments, JoinedJudgments | JoinedShards):
+            return add_preferences(table, self.judgments, np.zeros(items.n_items, np.int64))
         return table
 
     def assessor_table(self, n_judgments: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
@@ -220,7 +213,20 @@ class ConsensusBuilder:
         if isinstance(self.judgments, JoinedJudgments):
             counts = count_codes(self.judgments.assessor, self.judgments.n_assessors)
             return np.where(counts > 0, informativeness, np.nan)
+        if isinstance(self.judgments, JoinedShards):
+            return np.where(self.judgments.counts[:, 0] > 0, informativeness, np.nan)
         return informativeness
+
+
+def add_preferences(
+    documents: pa.Table, judgments: Judgments | ShardedJudgments, counts: NDArray[np.int64]
+) -> pa.Table:
+    """Return the table of documents with their number of preferences, and without grades if there are no judgments."""
+    documents = documents.append_column(PREFERENCES, from_numpy(counts))
+    if len(judgments):
+        return documents
+    names = {"grade", *judgments.main_scale.share_names, SCALE_COLUMN}
+    return documents.select([name for name in documents.column_names if name not in names])
 
 
 def _codes(gold: ItemGold | None) -> NDArray[np.int8] | None:
@@ -408,12 +414,16 @@ class ShardWriter:
         gold = None if self.gold is None else self.gold.shard(shard_index, table.n_items)
         path = numbered_path(self.folder, "part", self.judgments.shards[shard_index].number, ".parquet")
         documents = document_table(table, estimate_columns(self.grade_by, shard_index, rows), _codes(gold))
+        if isinstance(table, JoinedJudgments):
+            documents = add_preferences(documents, self.judgments, table.preferences_per_item())
         pq.write_table(documents, path, use_dictionary=["query", "grade", "judgments"])
         return {**shard_sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 
 
 def shard_sums(judgments: Judgments, relevance: NDArray[np.float64], gold: ItemGold | None) -> Arrays:
     """Return the statistics of a shard that data warnings and the accuracy on expert grades are computed from."""
+    if isinstance(judgments, JoinedJudgments):
+        return {} if gold is None else dict(count_agreements(judgments, gold)._asdict())
     sums = {
         "has_overlap": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
         "groups": data_warnings.assessor_groups(judgments, None if gold is None else gold.code),

@@ -20,6 +20,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.joined import JoinedJudgments
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
+from crowdrank.on_disk.joined_shards import JoinedShards
 from crowdrank.on_disk.sharded import ShardedJudgments
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class FamilyAggregator(EMAggregator):
             return prepared.with_families(names, family, separator, fitted.family_correlations)
         return prepared
 
-    def _join(self, prepared: Judgments, preferences: Preferences) -> JoinedJudgments:
+    def _join(self, prepared: Judgments | ShardedJudgments, preferences: Preferences) -> JoinedJudgments | JoinedShards:
         """Return prepared judgments joined with preferences, whose own families count if `families` uses a column."""
         without = replace(preferences, families=None, assessor_family=None)
         return super()._join(prepared, without if self.families in ("none", "found") else preferences)

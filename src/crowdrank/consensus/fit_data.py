@@ -30,12 +30,8 @@ def as_judgments(judgments: Any, known: Judgments | None = None) -> Judgments:
     return read_judgments(judgments, **({} if known is None else scale_options(known)))
 
 
-def as_preferences(preferences: Any, judgments: Any) -> Preferences:
-    """Return preferences from `Preferences`, a path or a DataFrame; raise UsageError if the judgments are on disk."""
-    if isinstance(judgments, ShardedJudgments):
-        problem = "cannot be used with judgments on disk"
-        fix = "read the judgments with read_judgments"
-        raise UsageError(problem, parameter="preferences", kind="with-preferences", fix=fix)
+def as_preferences(preferences: Any) -> Preferences:
+    """Return preferences from `Preferences`, a path or a DataFrame."""
     return preferences if isinstance(preferences, Preferences) else read_preferences(preferences)
 
 

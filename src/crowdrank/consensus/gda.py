@@ -61,6 +61,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.joined import JoinedJudgments
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.table import Judgments
+from crowdrank.on_disk.joined_shards import JoinedShards
 
 UNJUDGEABLE_SHARE = 0.05
 """Initial share of documents that cannot be judged."""
@@ -202,10 +203,9 @@ class GDA(FamilyAggregator, FeatureAggregator):
     def _start_preferences(self, theta: Arrays, prepared: Judgments) -> Arrays:
         """Return the parameters with those of preferences, if the prepared judgments have any, and else without."""
         without = {name: array for name, array in theta.items() if not name.startswith("preference_")}
-        if not isinstance(prepared, JoinedJudgments):
+        if not isinstance(prepared, JoinedJudgments | JoinedShards):
             return without
-        pairs = prepared.preferences
-        return without | continued_assessors(theta, pairs.answer_counts(prepared.n_assessors), pairs.has_positions)
+        return without | continued_assessors(theta, prepared.preference_answers, prepared.has_positions)
 
     @property
     def _kind(self) -> tuple[bool, ...]:

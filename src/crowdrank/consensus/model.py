@@ -50,6 +50,7 @@ from crowdrank.judgments.joined import JoinedJudgments, join, no_judgments
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import GradeMapLike
 from crowdrank.judgments.table import Judgments
+from crowdrank.on_disk.joined_shards import JoinedShards
 from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.combine import combine
 from crowdrank.readers.features import Features, as_features
@@ -204,7 +205,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         self._check_parameters()
         if preferences is not None:
             self._check_preferences()
-            preferences = as_preferences(preferences, judgments)
+            preferences = as_preferences(preferences)
             judgments = no_judgments(preferences.backend) if judgments is None else judgments
         table: Any = judgments if isinstance(judgments, ShardedJudgments) else as_judgments(judgments)
         if output is not None:
@@ -238,7 +239,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         if preferences is None:
             return self.consensus_ if judgments is None else self._infer(as_judgments(judgments, self.judgments_))
         self._check_preferences()
-        preferences = as_preferences(preferences, judgments)
+        preferences = as_preferences(preferences)
         if judgments is None:
             judgments = no_judgments(preferences.backend, self.judgments_)
         return self._infer(as_judgments(judgments, self.judgments_), preferences)
@@ -280,7 +281,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
             table = combine(table, new) if len(table) else new
         if preferences is not None:
             self._check_preferences()
-            preferences = combine_preferences(self.preferences_, as_preferences(preferences, table))
+            preferences = combine_preferences(self.preferences_, as_preferences(preferences))
         else:
             preferences = self.preferences_
         return self._add(table, n_iter, FitOptions(engine, progress, preferences=preferences))
@@ -461,8 +462,10 @@ class EMAggregator(Aggregator):
         prepared: Any = self._prepare(table)
         return prepared if preferences is None else cast("Table", self._join(prepared, preferences))
 
-    def _join(self, prepared: Judgments, preferences: Preferences) -> JoinedJudgments:
+    def _join(self, prepared: Judgments | ShardedJudgments, preferences: Preferences) -> JoinedJudgments | JoinedShards:
         """Return prepared judgments joined with preferences."""
+        if isinstance(prepared, ShardedJudgments):
+            return JoinedShards.of(prepared, preferences)
         return join(prepared, preferences)
 
     @property
@@ -509,7 +512,7 @@ class EMAggregator(Aggregator):
         """Return the final state, the consensus and data warnings; the model itself is unchanged."""
         name, n_iter = type(self).__name__, self.n_iter if n_iter is None else n_iter
         prepared = self._prepare_with(table, options.preferences)
-        n_answers = prepared.n_answers if isinstance(prepared, JoinedJudgments) else len(prepared)
+        n_answers = count_answers(prepared, options.preferences)
         gold_codes = self._match_gold(gold, prepared)
         item_scores = None if start.scores is None else start.scores.for_items(prepared)
         passes = (options.engine or LocalEngine()).open(self, prepared, gold_codes, item_scores)

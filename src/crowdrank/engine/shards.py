@@ -186,6 +186,7 @@ def _whole_shard(
         values=values,
         score=score,
         soft=soft_answers(judgments),
+        preferences=judgments.preferences if isinstance(judgments, JoinedJudgments) else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,10 @@ from crowdrank.errors import InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.table import Judgments, assessor_fields, offsets_from_sizes
+from crowdrank.judgments.table import AnyJudgments, Judgments, assessor_fields, offsets_from_sizes
+
+TableT = TypeVar("TableT", bound=AnyJudgments)
+"""Judgments in memory or on disk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,12 @@ class ItemPreferences:
         changed = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
         return order, np.flatnonzero(np.concatenate([[True], changed, [True]]))
 
+    @classmethod
+    def none(cls, *, has_positions: bool) -> ItemPreferences:
+        """Return an empty table."""
+        item, code = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return cls(item, item, code, code, code, has_positions)
+
     def answer_counts(self, n_assessors: int) -> Floats:
         """Return how often each assessor gave each answer, (n_assessors, 5)."""
         cells = self.assessor.astype(np.int64) * 5 + self.answer
@@ -93,6 +103,16 @@ class JoinedJudgments(Judgments):
         return len(self) + len(self.preferences)
 
     @property
+    def preference_answers(self) -> Floats:
+        """Number of answers of each kind of each assessor, (n_assessors, 5)."""
+        return self.preferences.answer_counts(self.n_assessors)
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether it is known which document was left."""
+        return self.preferences.has_positions
+
+    @property
     def answer_offsets(self) -> Integers:
         """Number of judgments and preferences before each item, and of all, (n_items + 1,)."""
         first = np.bincount(np.minimum(self.preferences.left, self.preferences.right), minlength=self.n_items)
@@ -121,8 +141,13 @@ def no_judgments(backend: str, like: Judgments | None = None) -> Judgments:
     )
 
 
-def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
+def join(judgments: Judgments, preferences: Preferences, *, is_part: bool = False) -> JoinedJudgments:
     """Return judgments with preferences; items and assessors of preferences that have no judgments are added.
+
+    Args:
+        judgments: the judgments.
+        preferences: the preferences.
+        is_part: whether these are a part of all preferences, whose documents may all be without judgments.
 
     Raises:
         InputError: no document of the preferences was judged.
@@ -132,8 +157,8 @@ def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
     known = np.full(len(query), -1, np.int64)
     if judgments.n_items:
         known = judgments.positions(query, document)
-        if (known < 0).all():
-            raise _nothing_in_common(judgments, query, document)
+        if not is_part and (known < 0).all():
+            raise nothing_in_common_error(judgments, query, document)
     is_new = known < 0
     (_, new_queries), queries = ids.merge([judgments.queries, preferences.queries])
     (_, new_documents), documents = ids.merge([judgments.documents, preferences.documents])
@@ -149,8 +174,7 @@ def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
     left, right = item[preferences.item_index]
     row_query = item_query[order][left]
     rows = np.argsort(row_query, kind="stable")
-    # Without weak preferences, the strong ones are the only ones.
-    answer = preferences.answer if (np.abs(preferences.answer) == 1).any() else np.sign(preferences.answer)
+    answer = (preferences if is_part else preferences.with_weak_answers()).answer
     pairs = ItemPreferences(
         left[rows],
         right[rows],
@@ -159,7 +183,7 @@ def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
         row_query[rows],
         preferences.has_positions,
     )
-    table = _with_assessors(judgments, preferences, assessors, new_assessors)
+    table = add_assessors(judgments, preferences, assessors, new_assessors)
     return JoinedJudgments(
         **assessor_fields(table),
         queries=queries,
@@ -175,12 +199,12 @@ def join(judgments: Judgments, preferences: Preferences) -> JoinedJudgments:
     )
 
 
-def _with_assessors(judgments: Judgments, preferences: Preferences, assessors: pa.Array, new_codes: Codes) -> Judgments:
+def add_assessors(table: TableT, preferences: Preferences, assessors: pa.Array, new_codes: Codes) -> TableT:
     """Return judgments with more assessors and their families; new assessors have the main scale."""
-    n_new = len(assessors) - judgments.n_assessors
-    main = judgments.scales.index(judgments.main_scale)
-    scale_of = np.concatenate([judgments.assessor_scale, np.full(n_new, main, np.int8)]).astype(np.int8)
-    families, family = judgments.families, judgments.assessor_family
+    n_new = len(assessors) - table.n_assessors
+    main = table.scales.index(table.main_scale)
+    scale_of = np.concatenate([table.assessor_scale, np.full(n_new, main, np.int8)]).astype(np.int8)
+    families, family = table.families, table.assessor_family
     if preferences.families is not None and preferences.assessor_family is not None:
         known = pa.array([], pa.string()) if families is None else families
         (_, renamed), families = ids.merge([known, preferences.families])
@@ -188,15 +212,16 @@ def _with_assessors(judgments: Judgments, preferences: Preferences, assessors: p
     else:
         own = np.full(len(preferences.assessors), -1, np.int32)
     if families is not None:
-        family = np.full(judgments.n_assessors, -1, np.int32) if family is None else family
+        family = np.full(table.n_assessors, -1, np.int32) if family is None else family
         all_families = np.full(len(assessors), -1, np.int32)
         all_families[new_codes] = own
-        all_families[: judgments.n_assessors] = np.where(family >= 0, family, all_families[: judgments.n_assessors])
+        all_families[: table.n_assessors] = np.where(family >= 0, family, all_families[: table.n_assessors])
         family = all_families
-    return replace(judgments, assessors=assessors, assessor_scale=scale_of, families=families, assessor_family=family)
+    return replace(table, assessors=assessors, assessor_scale=scale_of, families=families, assessor_family=family)
 
 
-def _nothing_in_common(judgments: Judgments, query: pa.Array, document: pa.Array) -> InputError:
+def nothing_in_common_error(judgments: Judgments, query: pa.Array, document: pa.Array) -> InputError:
+    """Return the error for preferences between documents that nobody judged."""
     one, other = (column[0].as_py() for column in judgments.item_ids())
     texts = f"{shown(document[0].as_py())} of query {shown(query[0].as_py())}"
     return InputError(

@@ -104,6 +104,11 @@ class Preferences:
         pair = (low * self.n_items + high) * len(self.assessors) + self.assessor
         return len(np.intersect1d(pair[better == -1], pair[better == 1]))
 
+    def with_weak_answers(self) -> Self:
+        """Return the preferences with strong answers as weak ones, if there are no weak ones."""
+        weak = np.abs(self.answer) == 1
+        return self if weak.any() else replace(self, answer=np.sign(self.answer))
+
     def answer_counts(self) -> dict[int, int]:
         """Return the number of preferences with each answer that occurs."""
         values, counts = np.unique(self.answer, return_counts=True)
