@@ -305,6 +305,20 @@ def test_a_cycle_makes_documents_equal() -> None:
     assert np.abs(documents["relevance"]).max() < 0.05
 
 
+def test_small_inputs_give_finite_relevance() -> None:
+    labels = pd.DataFrame({"query": ["q", "r"], "document": ["a", "z"], "assessor": "g", "grade": [1, 0]})
+    rows = {"query": "q", "left": ["a", "b"], "right": ["b", "c"], "assessor": ["x", "y"], "preference": [-1, 0]}
+    for judgments in (labels, None):  # two assessors with one answer, and a query with one document
+        model = GDA().fit(judgments, preferences=pd.DataFrame(rows))
+        documents = model.consensus_.documents
+        assert len(documents) == (3 if judgments is None else 4)
+        assert np.isfinite(documents[["relevance", "sd", "lower", "upper"]]).all(axis=None)
+        assessors = model.consensus_.assessors.set_index("assessor").loc[["x", "y"]]
+        assert np.isfinite(assessors[["sharpness", "position_bias", "ties"]]).all(axis=None)
+        one = documents.set_index("document")["relevance"]
+        assert one["a"] > one["b"]
+
+
 # Details.
 
 

@@ -156,6 +156,33 @@ def test_a_bad_row_is_an_error_or_counted(tmp_path: Path, column: str, cell: str
     assert nothing.value.kind == "no-rows-left"
 
 
+@pytest.mark.parametrize("name", ["p.parquet", "p.jsonl", "frame"])
+def test_bad_rows_of_other_formats_are_errors_or_counted(tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({**ROWS, "right": ["a", "b", "c", "a"]})
+    if name == "p.parquet":
+        frame.to_parquet(tmp_path / name)
+    elif name == "p.jsonl":
+        frame.to_json(tmp_path / name, orient="records", lines=True)
+    source = frame if name == "frame" else tmp_path / name
+    with pytest.raises(InputError) as error:
+        read_preferences(source)
+    assert (error.value.kind, error.value.location.column) == ("same-document", "right")
+    skipped = read_preferences(source, on_bad_rows="skip")
+    assert (len(skipped), dict(skipped.report.skipped)) == (3, {"a document against itself": 1})
+
+
+def test_documents_in_cycles_are_counted() -> None:
+    rows = {"left": ["a", "b", "c", "a", "e", "e"], "right": ["b", "c", "a", "d", "f", "f"], "assessor": list("xyzxxy")}
+    frame = pd.DataFrame({**rows, "preference": [-1, -1, -1, -1, -1, 1]})
+    table = read_preferences(frame)
+    assert table.n_cyclic_documents == 3
+    notes = validate(None, preferences=frame).inputs["preferences"].messages
+    assert [note.kind for note in notes] == ["cycles"]
+    assert read_preferences(frame[1:]).n_cyclic_documents == 0
+    turned = frame.rename(columns={"left": "right", "right": "left"}).assign(preference=-frame["preference"])
+    assert read_preferences(turned).n_cyclic_documents == 3
+
+
 def test_grades_and_preferences_are_not_confused() -> None:
     grades = pd.DataFrame({"query": ["q"], "document": ["a"], "assessor": ["x"], "grade": [1]})
     with pytest.raises(InputError) as error:

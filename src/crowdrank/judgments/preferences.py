@@ -104,6 +104,26 @@ class Preferences:
         pair = (low * self.n_items + high) * len(self.assessors) + self.assessor
         return len(np.intersect1d(pair[better == -1], pair[better == 1]))
 
+    @cached_property
+    def n_cyclic_documents(self) -> int:
+        """Number of documents in cycles, such as a better than b, b better than c, c better than a.
+
+        One document is better than another if more answers say so than the opposite.
+        """
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        low, high = np.minimum(*self.item_index), np.maximum(*self.item_index)
+        better = -np.sign(self.answer).astype(np.int64) * np.where(self.item_index[0] == low, 1, -1)
+        pairs, index = np.unique(low * self.n_items + high, return_inverse=True)
+        votes = np.bincount(index, better)
+        first, second = np.divmod(pairs, self.n_items)
+        winner, loser = (np.where(votes > 0, *sides)[votes != 0] for sides in ((first, second), (second, first)))
+        graph = coo_array((np.ones(len(winner)), (winner, loser)), shape=(self.n_items, self.n_items))
+        _, component = connected_components(graph, directed=True, connection="strong")
+        sizes = np.bincount(component)
+        return int(sizes[sizes > 1].sum())
+
     def with_weak_answers(self) -> Self:
         """Return the preferences with strong answers as weak ones, if there are no weak ones."""
         weak = np.abs(self.answer) == 1
@@ -188,6 +208,9 @@ def _notes(preferences: Preferences) -> Iterator[Message]:
         pairs = counted(preferences.contradictions, "pair")
         problem = f"{pairs} of documents with another winner by the same assessor when shown in the other order"
         yield Message(problem, "contradictions", "note")
+    if preferences.n_cyclic_documents:
+        count = counted(preferences.n_cyclic_documents, "document")
+        yield Message(f"{count} in cycles of preferences (a over b, b over c, c over a)", "cycles", "note")
 
 
 def one_sided_warnings(preferences: Preferences) -> list[Message]:

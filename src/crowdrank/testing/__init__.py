@@ -23,13 +23,20 @@ from crowdrank._estimator import Estimator
 from crowdrank.collection.policy import Policy
 from crowdrank.consensus.model import Aggregator
 from crowdrank.rankers.ranker import Ranker
-from crowdrank.testing import aggregator_checks, estimator_checks, policy_checks, ranker_checks, robustness_checks
+from crowdrank.testing import (
+    aggregator_checks,
+    estimator_checks,
+    policy_checks,
+    preference_checks,
+    ranker_checks,
+    robustness_checks,
+)
 from crowdrank.testing.ranker_checks import example_world
 
 __all__ = ["Check", "check_aggregator", "check_policy", "check_ranker", "example_world", "yield_checks"]
 
 CHECK_MODULES: dict[type[Estimator], tuple[ModuleType, ...]] = {
-    Aggregator: (aggregator_checks, robustness_checks),
+    Aggregator: (aggregator_checks, preference_checks, robustness_checks),
     Ranker: (ranker_checks,),
     Policy: (policy_checks,),
 }
