@@ -90,10 +90,11 @@ def test_several_shards_give_the_same_numbers_with_any_number_of_threads(folder:
 def test_a_query_with_its_preferences_is_in_one_shard(folder: Path) -> None:
     preferences = read_preferences(crowd()[1])
     joined = JoinedShards.of(read_partitions(folder, shard_size=60), preferences)
-    assert sum(len(one.preferences) for one in joined.iterate()) == len(preferences)
-    queries = [one.queries.take(np.unique(one.preferences.query)).to_pylist() for one in joined.iterate()]
+    shards = [joined.load(position) for position in range(len(joined.shards))]
+    assert sum(len(one.preferences) for one in shards) == len(preferences)
+    queries = [one.queries.take(np.unique(one.preferences.query)).to_pylist() for one in shards]
     assert len(set(sum(queries, []))) == len(sum(queries, [])) == 10  # noqa: RUF017
-    assert joined.n_items == sum(one.n_items for one in joined.iterate())
+    assert joined.n_items == sum(one.n_items for one in shards)
     assert joined.preference_answers.sum() == len(preferences)
     indexes = np.concatenate([joined.query_indexes(position) for position in range(len(joined.shards))])
     assert sorted(indexes.tolist()) == list(range(10))
@@ -108,7 +109,7 @@ def test_a_query_with_its_preferences_is_in_one_shard(folder: Path) -> None:
 def test_gold_features_and_a_start_are_used_on_disk(folder: Path, in_memory: GDA, tmp_path: Path) -> None:
     judgments = crowd()[0]
     graded = judgments.groupby(["query", "document"], as_index=False)["grade"].median().round()
-    gold = graded[::4].astype({"grade": int})
+    gold = graded[::4].assign(grade=graded["grade"].astype(int))
     places = graded["query"].str[1:].astype(int), graded["document"].str[1:].astype(int)
     signal = relevance()[places] + np.random.default_rng(1).normal(0, 0.5, len(graded))
     options: dict[str, Any] = {
