@@ -62,7 +62,7 @@ def test_features_give_the_same_bytes(method: str, cluster: DaskEngine, local: L
     assert_same(model, fit(method, labels, local, features=features))
 
 
-def preferences_between(labels: Judgments) -> pd.DataFrame:
+def preferences_between(labels: Judgments) -> Any:
     """Return preferences between neighboring documents of each query, with the answers of two assessors."""
     items = labels.frame[["query", "document"]].drop_duplicates()
     items["right"] = items.groupby("query")["document"].shift(-1)
