@@ -242,6 +242,7 @@ def test_dashboard_and_charts_show_comparisons(sqlite_database: Database) -> Non
         assert len(comparing.rows(schema.standing)) == 10
         for path in ("", "/pairs", "/pairs?show=disputed", "/settings", "/people"):
             assert world.request("admin", "GET", f"/projects/fruit{path}").status_code == 200
+        assert "p = " in world.request("admin", "GET", "/projects/fruit").text
         found = world.request("admin", "GET", "/api/projects/fruit/consensus").json()["pairs"]
         assert {(one["document"] < one["other"], one["grade"]) for one in found} == {(True, "left")}
         assert {one["agreement"] for one in fitted.snapshot.agreement} == {1.0}

@@ -19,7 +19,7 @@ from crowdrank.readers.preference_files import read_preferences
 from crowdrank.readers.read import read_gold, read_judgments
 from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import ComparisonContent, DocumentRow, PairRow, list_pairs
-from crowdrank.service.domain.progress import answers_of, file_content, project_status
+from crowdrank.service.domain.progress import ChosenSides, answers_of, chosen_sides, file_content, project_status
 from crowdrank.service.domain.projects import PREFERENCE_ANSWERS, get_project
 from crowdrank.service.model.disputes import disputed_pairs, labels_of, read_answers
 from crowdrank.service.model.fits import fit_project, latest_snapshot, list_reliabilities, list_standings
@@ -253,6 +253,19 @@ def test_feedback_and_honeypots_follow_the_sides_shown(database: Database) -> No
     with database.read() as connection:
         status = project_status(connection, comparing.project, database.now())
     assert (status.assessors[0].gold.n_answered, status.assessors[0].gold.n_correct) == (6, 6)
+
+
+def test_a_preferred_side_is_shown(database: Database) -> None:
+    comparing = Comparing(database, 4, quotas={"human": (2, 2)})
+    judge_all(comparing, 1, lambda lease: "left")
+    comparing.answer(2, query="q0", document="b", other="a", grade="right")
+    comparing.answer(2, query="q0", document="a", other="b", grade="tie")
+    comparing.answer(3, query="q0", document="a", other="c", grade="right")
+    with database.read() as connection:
+        found = chosen_sides(connection, comparing.project)
+    assert found == {1: ChosenSides(12, 0), 2: ChosenSides(0, 0), 3: ChosenSides(0, 1)}
+    assert found[1].p_value == pytest.approx(2 / 2**12)
+    assert found[3].p_value == 1
 
 
 # Exports.

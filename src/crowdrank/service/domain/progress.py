@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam, case, func, select, text
+from scipy.special import bdtr
+from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam, case, func, or_, select, text
 
 from crowdrank._assessor_kinds import kind_code
 from crowdrank._estimator import require_one_of
@@ -23,11 +24,13 @@ from crowdrank.readers.judging_database import ANSWERS_SQL, answer_table, prefer
 from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.readers.sources import BadRows
 from crowdrank.readers.write import write_table
-from crowdrank.service.domain.projects import MAX_CONDITION_VALUES, Project
+from crowdrank.service.domain.projects import MAX_CONDITION_VALUES, PREFERENCE_ANSWERS, Project
 from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy
 from crowdrank.service.domain.quotas import N_COUNTED, QUOTAS_WITH_LEASES
 from crowdrank.service.store import schema
 
+PREFERENCE_CODES = {name: code for code, name in enumerate(PREFERENCE_ANSWERS)}
+"""Codes of the answers of projects that ask for preferences."""
 CONTENT_TYPES: Mapping[str, str] = {
     "csv": "text/csv; charset=utf-8",
     "jsonl": "application/x-ndjson",
@@ -336,6 +339,38 @@ class AssessorProgress:
     cost: float
     gold: GoldAccuracy
     last_answer: int | None
+
+
+@dataclass(frozen=True)
+class ChosenSides:
+    """Number of comparisons in which an assessor preferred the document on the left, and the one on the right."""
+
+    left: int
+    right: int
+
+    @property
+    def p_value(self) -> float:
+        """P-value of a sign test of whether both sides, which are random, are equally likely to be preferred.
+
+        >>> round(ChosenSides(8, 2).p_value, 4), ChosenSides(0, 0).p_value
+        (0.1094, 1.0)
+        """
+        return min(1.0, 2 * float(bdtr(min(self.left, self.right), self.left + self.right, 0.5)))
+
+
+def chosen_sides(connection: Connection, project: Project) -> dict[int, ChosenSides]:
+    """Return how often each assessor preferred either side, by assessor id, in a project that asks for preferences."""
+    grade, is_swapped = _ANSWER.c.grade, _EVENT.c.is_swapped
+    first, other = PREFERENCE_CODES["left"], PREFERENCE_CODES["right"]
+    is_left = or_(and_(grade == first, ~is_swapped), and_(grade == other, is_swapped))
+    is_right = or_(and_(grade == other, ~is_swapped), and_(grade == first, is_swapped))
+    rows = connection.execute(
+        select(_ANSWER.c.assessor_id, func.count(case((is_left, 1))), func.count(case((is_right, 1))))
+        .join_from(_ANSWER, _EVENT, _EVENT.c.id == _ANSWER.c.event_id)
+        .where(_EVENT.c.project_id == project.id, _ANSWER.c.kind == "grade")
+        .group_by(_ANSWER.c.assessor_id)
+    )
+    return {assessor_id: ChosenSides(left, right) for assessor_id, left, right in rows}
 
 
 @dataclass(frozen=True)

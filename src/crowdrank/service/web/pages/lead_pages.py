@@ -91,6 +91,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         reliabilities = [] if fitted is None else fits.list_reliabilities(connection, fitted.snapshot)
         draws = rankings.list_draws(connection, project)
         estimate = rankings.estimate_from_draws(connection, project, draws)
+        sides = progress.chosen_sides(connection, project) if project.asks_preferences else {}
         n_without_text = 0 if summary.n_answers else count_without_text(connection, project)
     by_assessor = {one.assessor_id: one for one in reliabilities}
     return _render(
@@ -105,6 +106,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         answers=answers,
         assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
         max_information=math.log(len(project.grades)),
+        sides=sides,
         n_without_text=n_without_text,
         draws=draws,
         estimate=estimate,
