@@ -262,7 +262,7 @@ class RunData:
             raise InputError(problem, kind="nothing-in-common", fix=fix)
         if not used.all():
             problem = f"{counted(int((~used).sum()), 'preference')} of documents without judgments are not used"
-            fix = "train on them with `crowdrank train --preferences`, which needs no judgments"
+            fix = "train on them without judgments (`crowdrank train`)"
             notes.append(_warning("preferences-not-used", problem, fix))
         kept = table if used.all() else table.where(used)
         digests = {**self.digests, "preferences": digest(kept)}
