@@ -140,7 +140,7 @@ def read_labels(
     opened, _ = open_source(source, format, None)
     if set(LABEL_TARGET_COLUMNS) <= set(opened.names):
         problem = "it has learned targets of single labels, and training needs one label per document"
-        fix = "write one per document with `crowdrank remap apply`"
+        fix = "give the file of documents that `crowdrank remap apply` can write as well"
         raise InputError(problem, source=opened.name, kind="label-targets", fix=fix)
     if PRIOR_RELEVANCE in opened.names:
         _warn_of_features()
