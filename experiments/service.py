@@ -144,7 +144,7 @@ def setting_tables(
     names = [name for name in names if name not in ARMS or ARMS[name].kind != worlds[0].kind]
     runs = {name: [answers_of(world, name, keep, tell) for world in worlds] for name in names}
     tell(f"quality on {setting.name}")
-    curves = {name: measure_curves(worlds, run, labels_of(name)) for name, run in runs.items()}
+    curves = {name: measure_curves(worlds, run, project_labels(name)) for name, run in runs.items()}
     needs = answers_needed(curves, BASELINE, same_queries=setting.same_queries)
     return [
         needed_table(setting, worlds, runs, curves, needs),
@@ -153,7 +153,7 @@ def setting_tables(
     ]
 
 
-def labels_of(name: str) -> float:
+def project_labels(name: str) -> float:
     """Return the answers per document at which a run ends."""
     return ARMS[name].labels if name in ARMS else STEERED_LABELS
 

@@ -173,7 +173,7 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     e_step_kernels.make_e_step_kernel(7): lambda rng: expect(rng, 7),
     preference_kernels.differentiate: preference_terms,
     preference_kernels.conjugate_gradients: newton_system,
-    preference_kernels.invert: factorization,
+    preference_kernels.write_variances: factorization,
     preference_kernels.add_counts: answer_counts,
     e_step_kernels.weighted_e_step: weighted,
     e_step_kernels.soft_e_step: soft,

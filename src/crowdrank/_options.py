@@ -83,7 +83,12 @@ def check_choices(settings: Any) -> None:
 
 
 def read_toml(path: Path, fix: Fix | None = None) -> dict[str, Any]:
-    """Read a TOML file; raise InputError, with a fix if it is not TOML, if it cannot be read."""
+    """Read a TOML file.
+
+    Raises:
+        InputError: the file cannot be read; or it is not TOML, for which the error has `fix`.
+
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:

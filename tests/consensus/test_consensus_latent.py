@@ -21,7 +21,7 @@ from crowdrank.consensus.latent import (
     N_NODES,
     NODES,
     PRIOR,
-    document_rows,
+    document_estimates,
     example_on_nodes,
     node_prior,
     node_quantiles,
@@ -53,7 +53,7 @@ def test_quantiles_of_a_posterior_at_one_node_lie_within_a_step() -> None:
 
 
 def test_moments_of_a_normal_posterior() -> None:
-    rows = document_rows(normal_posterior(0.3, 0.2), np.ones((1, N_NODES)), 0.95)
+    rows = document_estimates(normal_posterior(0.3, 0.2), np.ones((1, N_NODES)), 0.95)
     assert rows["relevance"][0] == pytest.approx(0.3, abs=1e-3)
     assert rows["sd"][0] == pytest.approx(0.2, abs=2e-3)
 

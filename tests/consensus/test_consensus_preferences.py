@@ -206,7 +206,7 @@ def test_thousands_of_documents_of_a_query_are_compared(monkeypatch: pytest.Monk
     def refuse(*arguments: Any) -> None:
         raise AssertionError("the Hessian of a large query is stored as a whole")
 
-    monkeypatch.setattr(preference_posterior, "invert", refuse)
+    monkeypatch.setattr(preference_posterior, "write_variances", refuse)
     sides = pairs.left, pairs.right
     variance, spread, log_determinant = preference_posterior.sample_variances(*sides, bend, curvature)
     hessian = np.eye(n_items)

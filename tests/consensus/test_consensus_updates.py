@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import Aggregator, DawidSkene, Judgments, get_aggregator, read_judgments
-from crowdrank.consensus.model import MAX_CHANGE, MAX_GROWTH, change_of_grades
+from crowdrank.consensus.model import MAX_CHANGE, MAX_GROWTH, grade_change_quantile
 from crowdrank.errors import InputError
 from experiments.updates import METHODS, draw_crowd, expected_grades, measure_growth
 
@@ -59,7 +59,7 @@ def test_a_small_update_iterates_a_few_times_and_is_counted() -> None:
     assert model.n_iter_ <= 10
     assert model.full_fit_.n_judgments == len(first)
     assert 0 < model.full_fit_.change <= MAX_CHANGE
-    assert change_of_grades(before, before) == 0
+    assert grade_change_quantile(before, before) == 0
 
 
 @pytest.mark.parametrize("n_iter", [1, 10, None])

@@ -23,7 +23,7 @@ from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.readers.delimited import DelimitedSource
-from crowdrank.readers.files import inner_name
+from crowdrank.readers.files import uncompressed_name
 from crowdrank.readers.formats import format_by_suffix
 from crowdrank.readers.write import write_table
 from judgments_reference import LIBRARIES, WRITERS, check, rows, written
@@ -257,7 +257,7 @@ def test_rows_are_counted_right_over_many_blocks(tmp_path: Path) -> None:
     [("a.csv", "csv"), ("a.TSV.GZ", "tsv"), ("a.b.pq", "parquet"), ("x.ndjson.gz", "jsonl"), ("y.svm", "letor")],
 )
 def test_format_by_suffix(name: str, format: str) -> None:
-    assert format_by_suffix(inner_name(name)) == format
+    assert format_by_suffix(uncompressed_name(name)) == format
 
 
 def test_a_frame_has_no_file_format() -> None:

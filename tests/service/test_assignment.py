@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crowdrank.service.domain.assignment import N_BEST_PAIRS, N_BEST_TO_STAY
-from crowdrank.service.domain.leases import end_expired_leases, return_leases
+from crowdrank.service.domain.leases import end_expired_leases, release_leases
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy, reset_qualification
 from crowdrank.service.service_errors import Invalid, NotFound
@@ -75,10 +75,10 @@ def test_returned_leases_free_their_places(database: Database) -> None:
     leases = judging.next(1, 4).leases
     assert judging.next(2).status == "done"
     project, now = judging.project, database.now()
-    by_token = database.write(lambda c: return_leases(c, project, 1, now, [leases[0].token, "unknown"]))
+    by_token = database.write(lambda c: release_leases(c, project, 1, now, [leases[0].token, "unknown"]))
     assert by_token == 1
     assert judging.lease(2).content == leases[0].content
-    assert database.write(lambda c: return_leases(c, project, 1, now)) == 3
+    assert database.write(lambda c: release_leases(c, project, 1, now)) == 3
     judging.check_invariants()
 
 
@@ -186,10 +186,10 @@ def test_the_share_of_honeypots_is_as_set_and_repeatable(database: Database) -> 
     assert 12 <= len(first) <= 30
     assert gold_places(2) != first, "assessors cannot tell each other where honeypots are"
     project, now = judging.project, database.now()
-    database.write(lambda connection: return_leases(connection, project, 1, now))
+    database.write(lambda connection: release_leases(connection, project, 1, now))
     judging.set_member(1, n_leases=0)
     assert gold_places() == first, "the schedule depends on the assessor and the number of the lease"
-    database.write(lambda connection: return_leases(connection, project, 1, now))
+    database.write(lambda connection: release_leases(connection, project, 1, now))
     judging.set_member(1, n_leases=50)
     assert [place + 50 for place in gold_places() if place < 50] == [place for place in first if place >= 50]
 

@@ -11,7 +11,7 @@ from sqlalchemy import insert
 
 from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import PairRow
-from crowdrank.service.model.disputes import ADJUDICATED, disputed_pairs, filter_pairs, labels_of, read_answers
+from crowdrank.service.model.disputes import ADJUDICATED, disputed_pairs, filter_pairs, project_labels, read_answers
 from crowdrank.service.model.fits import Snapshot, fit_project, latest_snapshot
 from crowdrank.service.service_errors import Conflict
 from crowdrank.service.store import schema
@@ -164,7 +164,7 @@ def test_leads_see_who_gave_which_answer_with_comment_passages_and_time(database
 def test_the_labels_are_adjudicated_grades_or_those_of_the_fit(database: Database) -> None:
     judging = Judging(database, 3)
     with database.read() as connection, pytest.raises(Conflict) as caught:
-        labels_of(connection, judging.project)
+        project_labels(connection, judging.project)
     assert caught.value.kind == "no-labels"
     first, second, third = (row["id"] for row in judging.rows(schema.pair))
     for assessor, grade in ((1, 0), (2, 0), (3, 3)):
@@ -175,7 +175,7 @@ def test_the_labels_are_adjudicated_grades_or_those_of_the_fit(database: Databas
 
     def labels() -> list[tuple[str, ...]]:
         with database.read() as connection:
-            return [tuple(row.values()) for row in labels_of(connection, judging.project).to_pylist()]
+            return [tuple(row.values()) for row in project_labels(connection, judging.project).to_pylist()]
 
     assert labels() == [("q0", "d1", "3", "adjudicated")]
     fit_project(database, judging.project, "majority")

@@ -21,7 +21,7 @@ from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import ComparisonContent, DocumentRow, PairRow, list_pairs
 from crowdrank.service.domain.progress import ChosenSides, answers_of, chosen_sides, file_content, project_status
 from crowdrank.service.domain.projects import PREFERENCE_ANSWERS, get_project
-from crowdrank.service.model.disputes import disputed_pairs, labels_of, read_answers
+from crowdrank.service.model.disputes import disputed_pairs, project_labels, read_answers
 from crowdrank.service.model.fits import fit_project, latest_snapshot, list_reliabilities, list_standings
 from crowdrank.service.model.refits import Refits
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
@@ -325,7 +325,7 @@ def test_disputes_and_adjudication_are_as_for_grades(database: Database) -> None
     comparing.answer(4, pair_id=disputed, grade="right", comment="adjudicated")
     with database.read() as connection:
         assert disputed_pairs(connection, comparing.project, None) == []
-        labels = labels_of(connection, comparing.project).to_pylist()
+        labels = project_labels(connection, comparing.project).to_pylist()
     assert labels == [{"query": "q0", "left": "a", "right": "b", "preference": 1, "source": "adjudicated"}]
 
 
@@ -336,7 +336,7 @@ def test_a_fit_orders_documents(database: Database) -> None:
     fitted = fit_project(database, comparing.project)
     with database.read() as connection:
         standings = list_standings(connection, comparing.project, fitted.snapshot)
-        labels = labels_of(connection, comparing.project)
+        labels = project_labels(connection, comparing.project)
         reliabilities = list_reliabilities(connection, fitted.snapshot)
         assert latest_snapshot(connection, comparing.project) == fitted.snapshot
     assert len(standings) == 18

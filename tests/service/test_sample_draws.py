@@ -351,9 +351,9 @@ def test_a_draw_is_incomplete_without_all_answers(database: Database, database_t
 
 
 def return_all(connection: Any, project: Any) -> None:
-    from crowdrank.service.domain.leases import return_leases
+    from crowdrank.service.domain.leases import release_leases
 
-    return_leases(connection, project, EXPERT, 0)
+    release_leases(connection, project, EXPERT, 0)
 
 
 # What is refused.

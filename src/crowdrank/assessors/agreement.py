@@ -26,7 +26,7 @@ MIN_COPY_AGREEMENT, MIN_COPY_DOCUMENTS = 0.99, 50
 MAX_LISTED_COPIES, MAX_NAMED_COPIES = 3, 8
 """Maximum number of groups of copies that a warning lists, and of assessors of a group that it names."""
 MAX_PATTERN_LENGTH = 500
-"""Maximum length of a family pattern in a warning."""
+"""Maximum number of characters of the regular expression for families that a warning about copies suggests."""
 LEVEL_CONSTRAINTS = [Number(0, 1, above=True, below=True)]
 """Valid values of the parameter `level` of intervals."""
 
@@ -242,7 +242,7 @@ def squared_distances(grade_counts: Floats, values: Floats, metric: str) -> Floa
     return np.asarray((position[:, :, None] - position[:, None, :]) ** 2)
 
 
-def weighted_kappa(one: ArrayLike, other: ArrayLike, n_grades: int, weights: str = "quadratic") -> float:
+def weighted_kappa(first: ArrayLike, second: ArrayLike, n_grades: int, weights: str = "quadratic") -> float:
     """Return Cohen's weighted kappa of the grades (codes) that two assessors gave the same documents.
 
     NaN if both gave a single grade to all documents.
@@ -251,7 +251,7 @@ def weighted_kappa(one: ArrayLike, other: ArrayLike, n_grades: int, weights: str
     0.7142857142857143
     """
     require_one_of("weights", weights, WEIGHTS)
-    cells = np.asarray(one, np.int64) * n_grades + np.asarray(other, np.int64)
+    cells = np.asarray(first, np.int64) * n_grades + np.asarray(second, np.int64)
     counts = np.bincount(cells, minlength=n_grades**2).reshape(1, n_grades, n_grades)
     return float(weighted_kappas(counts, weights)[0])
 

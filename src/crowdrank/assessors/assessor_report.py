@@ -64,9 +64,9 @@ MIN_VARIED_JUDGMENTS = 10
 of typical probability can be `random`."""
 REVERSED = -0.2
 """Maximum slope of a `reversed` assessor; the upper end of the interval must be below half of it."""
-NO_SLOPE, NO_INFORMATION = 0.1, 0.1
-"""Shares of the typical slope and of the median information that the lower ends of the intervals of a `random` assessor
-do not exceed."""
+MAX_RANDOM_SLOPE, MAX_RANDOM_INFORMATION = 0.1, 0.1
+"""Maximum lower ends of the intervals of a `random` assessor: of the slope, as a share of the typical slope, and of the
+information, as a share of the median information."""
 BIAS_MARGIN = 1 / 8
 """Minimum bias of a `strict` or `lenient` assessor as a share of the scale's range (half a grade on 0-4); the interval
 must exclude half of it."""
@@ -146,8 +146,8 @@ def _is_near_zero(compared: AssessorComparison) -> Booleans:
 def _is_independent(compared: AssessorComparison) -> Booleans:
     """Return whether answers may be independent of the reference: slope and information can be about 0."""
     information_lower = interval(compared.information, compared.information_error)[0]
-    is_flat = _is_near_zero(compared) & (compared.slope_interval[0] <= NO_SLOPE)
-    return np.asarray(is_flat & (information_lower <= NO_INFORMATION))
+    is_flat = _is_near_zero(compared) & (compared.slope_interval[0] <= MAX_RANDOM_SLOPE)
+    return np.asarray(is_flat & (information_lower <= MAX_RANDOM_INFORMATION))
 
 
 def _is_random(compared: AssessorComparison) -> Booleans:

@@ -300,10 +300,10 @@ def trace(
             f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({model.method})."
         )
     if effects is not None:
-        print_line(_with_preferences(estimator, document, query, len(effects)))
+        print_line(_estimate_sentence(estimator, document, query, len(effects)))
 
 
-def _with_preferences(model: Aggregator, document: str, query: str | None, n_preferences: int) -> str:
+def _estimate_sentence(model: Aggregator, document: str, query: str | None, n_preferences: int) -> str:
     """Return the estimate of a document by all judgments and preferences as a sentence."""
     rows = model.consensus_.document_table.to_pylist()
     of_query = (row for row in rows if query is None or str(row["query"]) == query)

@@ -169,7 +169,10 @@ PreferenceReading = Annotated[
 ]
 MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
-"""The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.console.Command` applies it."""
+"""Limit of the decompressed size of each input file: the option `--max-bytes` of commands that read no judgments.
+
+:class:`crowdrank.cli.console.Command` applies it.
+"""
 
 
 def method_option(default: str, extra_help: str = "") -> Any:

@@ -87,10 +87,10 @@ def remap_fit(
     _print_fit(summary)
 
 
-def _fit_summary(name: str, model: Remapper, output: Path) -> dict[str, Any]:
+def _fit_summary(remapper_name: str, model: Remapper, output: Path) -> dict[str, Any]:
     starts = (step for step in model.history_ if step["iteration"] == 0)
     return {
-        "remapper": name,
+        "remapper": remapper_name,
         "mode": model.mode,
         "objective": str(model.objective),
         "labels": len(model.targets_),

@@ -88,7 +88,7 @@ def merge_batch(
     (1, 1)
 
     """
-    is_outside, is_excluded = _is_outside(batch, pool), _is_excluded(batch, exclude)
+    is_outside, is_excluded = _is_outside(batch, pool), _is_by_excluded_assessor(batch, exclude)
     is_excluded &= ~is_outside
     if on_bad_rows != "skip":
         _raise_if_any(is_outside, batch, source, "is not in the pool", [Fix("check {}", "pairs"), SKIP_ROWS_FIX])
@@ -107,7 +107,7 @@ def merge_batch(
     require_same_scale(old, valid, source)
     row = _old_rows(old, valid)
     is_older = _is_older(old, valid, row)
-    is_known = (row >= 0) & ~is_older & _has_same_grade(old, valid, row) & _has_same_shares(old, valid, row)
+    is_known = (row >= 0) & ~is_older & _has_same_grade(old, valid, row) & _has_same_probabilities(old, valid, row)
     is_changed = (row >= 0) & ~is_older & ~is_known
     is_new = (row < 0) | is_changed
     counts |= {"known": int(is_known.sum()), "older": int(is_older.sum())}
@@ -142,7 +142,7 @@ def _is_outside(batch: Judgments, pool: Pool | None) -> Booleans:
     return ~np.repeat(is_inside, np.diff(batch.offsets))
 
 
-def _is_excluded(batch: Judgments, exclude: Collection[str]) -> Booleans:
+def _is_by_excluded_assessor(batch: Judgments, exclude: Collection[str]) -> Booleans:
     """Return whether the assessor of each judgment is excluded."""
     is_listed: Booleans = ids.match(pa.array([str(one) for one in exclude], pa.string()), batch.assessors) >= 0
     return is_listed[batch.assessor]
@@ -202,8 +202,8 @@ def _has_same_grade(old: Judgments, new: Judgments, row: Integers) -> Booleans:
     return np.asarray(names[0][np.maximum(row, 0)] == names[1])
 
 
-def _has_same_shares(old: Judgments, new: Judgments, row: Integers) -> Booleans:
-    """Return whether each new judgment has the probabilities of the existing one, if these have any."""
+def _has_same_probabilities(old: Judgments, new: Judgments, row: Integers) -> Booleans:
+    """Return whether each new judgment has the probabilities of grades of the existing one, if these have any."""
     is_same = np.ones(len(new), bool)
     if old.has_soft_labels:
         for name in find_probability_columns({**old.extras, **new.extras}):

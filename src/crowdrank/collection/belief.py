@@ -134,7 +134,7 @@ class Belief:
         return np.ascontiguousarray(self._state_probabilities(pair).T)
 
     def _state_probabilities(self, pair: Integers) -> Floats:
-        """Return P(state) of the document of each pair, (n_states, n_pairs)."""
+        """Return the transpose of :meth:`posterior`, (n_states, n_pairs): the states are columns of the consensus."""
         row = self.row[pair]
         is_known, known_row = row >= 0, np.maximum(row, 0)
         if self.is_latent:

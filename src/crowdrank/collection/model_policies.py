@@ -97,7 +97,7 @@ class ModelPolicy(Policy):
     def priority(self, belief: Belief, pair: Integers, bound: Floats | None = None) -> Floats:
         """Return the priority of each pair (n,), given its upper bound if there is one."""
 
-    def priority_bound(self, belief: Belief, pair: Integers) -> Floats | None:
+    def priority_upper_bound(self, belief: Belief, pair: Integers) -> Floats | None:
         """Return an upper bound of the priority that is fast to compute (n,), or None."""
         return None
 
@@ -106,7 +106,7 @@ class ModelPolicy(Policy):
         assert model is not None
         belief = Belief.from_model(state, model)
         pair = shuffled(np.flatnonzero(state.open_pairs), self.random_state)
-        bound = self.priority_bound(belief, pair)
+        bound = self.priority_upper_bound(belief, pair)
         if bound is None:
             pair = pair[self._is_unsettled(belief, pair)]
         priority = self.priority(belief, pair) if bound is None else bound
@@ -157,10 +157,10 @@ class WidestInterval(ModelPolicy):
 
     def priority(self, belief: Belief, pair: Integers, bound: Floats | None = None) -> Floats:
         """Return the width of the interval."""
-        return self.priority_bound(belief, pair) if bound is None else bound
+        return self.priority_upper_bound(belief, pair) if bound is None else bound
 
-    def priority_bound(self, belief: Belief, pair: Integers) -> Floats:
-        """Return the width of the interval; the widest one for pairs without a row."""
+    def priority_upper_bound(self, belief: Belief, pair: Integers) -> Floats:
+        """Return the priority itself, the width of the interval; the widest one for pairs without a row."""
         width = belief.column("upper") - belief.column("lower")
         return np.append(width, width.max(initial=0.0))[belief.row[pair]]  # pairs without a row have -1
 
@@ -207,7 +207,7 @@ class TopGain(ModelPolicy):
         gain = self._gain_of_knowledge(belief)[pair] if bound is None else bound
         return gain * belief.relative_information(pair)
 
-    def priority_bound(self, belief: Belief, pair: Integers) -> Floats | None:
+    def priority_upper_bound(self, belief: Belief, pair: Integers) -> Floats | None:
         """Return the expected gain if the state became known; on the latent scale the exact priority is as fast."""
         return None if belief.is_latent else self._gain_of_knowledge(belief)[pair]
 

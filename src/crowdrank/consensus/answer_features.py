@@ -47,9 +47,9 @@ MIN_TESTED_ANSWERS = 30
 MAX_CELLS = 1_000_000
 """Maximum number of answers times nodes; more documents are sampled."""
 DEGREE = 3
-"""Degree of the polynomial E[x | r]."""
+"""Degree of the polynomial in relevance r that is the expectation of a feature x, E[x | r]."""
 MIN_VARIANCE = 0.05
-"""Minimum variance of x given r, in variances of x; without it, EM would make x the relevance."""
+"""Minimum variance of a feature x given relevance r, in variances of x; without it, EM would make x the relevance."""
 N_EM_ITERATIONS = 20
 
 
@@ -115,7 +115,10 @@ class AnswerModel:
         return np.asarray(self.log_posterior[self.item] - self.log_likelihood)
 
     def n_tests(self, n_features: int) -> int:
-        """Return the number of tests for `n_features` features: one of all answers, and two per assessor, for each."""
+        """Return the number of tests for `n_features` features.
+
+        Each is tested with all answers, and twice with those of each assessor who has `MIN_TESTED_ANSWERS`.
+        """
         return n_features * (1 + 2 * int((np.bincount(self.assessor) >= MIN_TESTED_ANSWERS).sum()))
 
     def correlations(self, feature: Floats) -> Correlations:

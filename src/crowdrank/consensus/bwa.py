@@ -206,7 +206,7 @@ class BWA(EMAggregator):
 
     @property
     def in_grades(self) -> bool:
-        """Whether relevance is in grades: always True."""
+        """Whether relevance is in grades, not in standard deviations: always True."""
         return True
 
     def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

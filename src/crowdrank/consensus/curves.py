@@ -514,7 +514,8 @@ def grade_means(grade_counts: Floats) -> Floats:
 def long_task_weights(n_labels: Floats, n_parameters: int, own: Floats) -> Floats:
     """Return the weights of assessors in the prior of the shape of curves, (n_assessors,).
 
-    They are 0 up to `MIN_LABELS_PER_PARAMETER` labels per parameter, and approach `own` with more.
+    They are 0 up to `MIN_LABELS_PER_PARAMETER` labels per parameter, and approach `own`, the weights in
+    the other parts of the prior, with more.
     """
     return np.asarray(own * np.maximum(0.0, 1.0 - MIN_LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9)))
 

@@ -106,7 +106,7 @@ class FamilyAggregator(EMAggregator):
         without = replace(preferences, families=None, assessor_family=None)
         return super()._join(prepared, without if self.families in ("none", "found") else preferences)
 
-    def _weights(self, judgments: Shard | Judgments, estimated_correlations: Floats | None) -> Floats | None:
+    def _family_weights(self, judgments: Shard | Judgments, estimated_correlations: Floats | None) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1: no two assessors have correlated errors."""
         levels = judgments.family_levels
         increments = correlation_increments(self.family_correlation, levels, estimated_correlations)
@@ -117,7 +117,7 @@ class FamilyAggregator(EMAggregator):
 
     def _shard_weights(self, shard: Shard) -> Arrays:
         """Return the array `weight`, weight of each judgment of a shard, (n,), by its name; nothing if all are 1."""
-        weight = self._weights(shard, shard.correlations)
+        weight = self._family_weights(shard, shard.correlations)
         return {} if weight is None else {"weight": weight}
 
     def _preference_weights(self, shard: Shard) -> Arrays:
@@ -137,11 +137,11 @@ class FamilyAggregator(EMAggregator):
 
     def _judgment_weights(self, prepared: Judgments) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""
-        return self._weights(prepared, prepared.estimated_correlations)
+        return self._family_weights(prepared, prepared.estimated_correlations)
 
     def _effective_sizes(self, shard: Shard) -> Arrays:
         """Return `n_eff`, the effective number of independent judgments of each item; nothing without families."""
-        weight = self._weights(shard, shard.correlations)
+        weight = self._family_weights(shard, shard.correlations)
         if weight is None:
             return {}
         return {"n_eff": np.add.reduceat(np.append(weight, 0.0), shard.offsets[:-1]) * (np.diff(shard.offsets) > 0)}

@@ -32,7 +32,7 @@ from crowdrank.consensus.latent import (
     PRIOR_DOCUMENTS,
     by_difficulty,
     count_answers,
-    document_rows,
+    document_estimates,
     example_on_nodes,
     mode_weights,
     node_prior,
@@ -442,21 +442,21 @@ class GDA(FamilyAggregator, FeatureAggregator):
         """Return the estimates of items: relevance with its interval, and P(grade) of a typical careful assessor."""
         posterior = self._line_posterior(local)
         typical = theta["typical"][: shard.n_grades]
-        rows = document_rows(posterior, typical / typical.sum(axis=0), self.interval)
+        estimates = document_estimates(posterior, typical / typical.sum(axis=0), self.interval)
         if self.estimation == "joint":
-            rows["relevance"] = mode_weights(posterior, posterior.shape[1]) @ theta["nodes"]
-            rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
-            rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
-        restrict_to_gold(rows["p"], shard)
-        rows |= self._effective_sizes(shard)
+            estimates["relevance"] = mode_weights(posterior, posterior.shape[1]) @ theta["nodes"]
+            estimates["lower"] = np.minimum(estimates["lower"], estimates["relevance"])
+            estimates["upper"] = np.maximum(estimates["upper"], estimates["relevance"])
+        restrict_to_gold(estimates["p"], shard)
+        estimates |= self._effective_sizes(shard)
         if shard.score is not None:
-            rows[PRIOR_RELEVANCE] = prior_moments(shard.score, float(theta["feature_weight"][0]))[0]
+            estimates[PRIOR_RELEVANCE] = prior_moments(shard.score, float(theta["feature_weight"][0]))[0]
         if self._models_unjudgeable:
-            rows["unjudgeable"] = local["posterior"][:, -1]
+            estimates["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:
             shares = self._split(local).sum(axis=2)
-            rows["difficulty"] = shares @ self._difficulties() / np.maximum(shares.sum(axis=1), 1e-300)
-        return rows
+            estimates["difficulty"] = shares @ self._difficulties() / np.maximum(shares.sum(axis=1), 1e-300)
+        return estimates
 
     def _split(self, local: Arrays) -> Floats:
         """Return the posterior by difficulty and node, (n_items, n_difficulties, n_nodes)."""

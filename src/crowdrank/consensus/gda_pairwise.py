@@ -71,8 +71,10 @@ UNIT_STEPS = 2
 """Number of Newton steps of relevance in each pass that learns the unit."""
 UNIT_PASSES, UNIT_TOL = 10, 0.001
 """Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
-INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
-"""Unit before it is learned, and maximum factor by which a Newton step exceeds a step of the fixed-point iteration."""
+INITIAL_UNIT = 2.0
+"""Initial unit of relevance, before it is learned."""
+MAX_UNIT_ACCELERATION = 4.0
+"""Maximum factor by which a Newton step of the log unit exceeds a step of the fixed-point iteration."""
 UNIT_DOCUMENTS = 10.0
 """Number of pseudo-documents whose spread is the previous unit, which damp the change of the unit."""
 
@@ -200,7 +202,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         groups = np.flatnonzero(np.diff(key, prepend=-1))
         share = shard.grade / np.maximum(np.array(shard.scale_sizes)[shard.scale_of[shard.assessor]] - 1, 1)
         mean = standardized(np.bincount(item, share, minlength=shard.n_items) / np.maximum(sizes, 1), query_items)
-        weight = self._weights(shard, shard.correlations)
+        weight = self._family_weights(shard, shard.correlations)
         return {
             "mode": mean,
             "relevance": INITIAL_UNIT * mean,
@@ -387,7 +389,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             n, squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([1.0, unit**2, 1.0])
             change = np.sqrt(squares / shrinkage) / unit
             # The relative change of this fixed point by the unit is 1 - shrinkage: a Newton step of the log unit.
-            change **= min(n / shrinkage, MAX_ACCELERATION)
+            change **= min(n / shrinkage, MAX_UNIT_ACCELERATION)
             theta = {**theta, "unit": np.full(1, unit * change), "learn_unit": np.full(1, 2.0)}
             if abs(change - 1) < UNIT_TOL:
                 break

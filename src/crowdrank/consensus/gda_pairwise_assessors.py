@@ -9,7 +9,7 @@ import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
 from crowdrank.consensus.curves import project_onto_constraints
-from crowdrank.consensus.latent import NODES, PRIOR, pair_information, softmax
+from crowdrank.consensus.latent import NODES, PRIOR, difference_information, softmax
 from crowdrank.engine.shards import Shard
 
 PRIOR_SD = (0.5, 0.7, 0.5)
@@ -191,7 +191,7 @@ def answer_curves(theta: Arrays) -> Floats:
 def pairwise_informativeness(params: Floats) -> Floats:
     """Return the information of two grades of an assessor about the difference of documents, per judgment (eq. 11)."""
     blocks = [params[start : start + ASSESSORS_PER_BLOCK] for start in range(0, len(params), ASSESSORS_PER_BLOCK)]
-    return np.concatenate([pair_information(PRIOR, pair_curves(block))[0] for block in blocks])
+    return np.concatenate([difference_information(PRIOR, pair_curves(block))[0] for block in blocks])
 
 
 def pair_curves(params: Floats) -> Floats:

@@ -259,9 +259,10 @@ def update_relevance(
     query: Query, parameters: Parameters, documents: DocumentEstimates, n_steps: int, by_judgment: Floats, block: Block,
     sums: Floats, no_slope: Floats, no_curve: Floats,
 ) -> None:  # fmt: skip
-    """Take Newton steps of each document's relevance given its own judgments, explained by their partners.
+    """Update the relevance of each document of a query by at most `n_steps` Newton steps.
 
-    Partners keep their residuals, so that every judgment counts once, and documents are independent of each other.
+    A pair counts for the document of the judgment that it explains, and not for that of the partner. So every judgment
+    counts once, and documents are independent of each other.
     """
     relevance, information = documents.relevance, documents.information
     slope, level, before = np.empty(len(relevance)), 0.0, 0.0

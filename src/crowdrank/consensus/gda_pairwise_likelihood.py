@@ -335,7 +335,7 @@ def add_assessor_curvature(n: int, n_grades: int, stride: float, block: Block) -
 
 @njit(cache=True, nogil=True)
 def add_partner_sums(n: int, with_widths: bool, with_curvature: bool, block: Block, sums: Floats) -> None:
-    """Add the derivatives of the pairs of `n` judgments to `sums[PARTNER]` of their partners."""
+    """Add the derivatives of `n` pairs, by the judgment that is the partner, to its `sums[PARTNER]`."""
     terms = block.terms
     for m in range(n):
         j = np.uint64(block.partner[m])
@@ -376,7 +376,11 @@ def write_sums(start: int, n: int, block: Block, sums: Floats) -> None:
 def add_assessor_sums(
     query: Query, start: int, n: int, n_grades: int, block: Block, slope: Floats, curve: Floats
 ) -> float:
-    """Add the slopes and curvatures of a block to those of assessors; return the log likelihood of pending products."""
+    """Add the slopes and curvatures of a block to those of assessors; return a part of the log likelihood.
+
+    It is the logarithm of the products of probabilities in `block.product`, which :func:`add_log_likelihood` has not
+    returned yet.
+    """
     value, three = 0.0, np.uint64(3)
     for m in range(n):
         a, at = query.assessor[start + m], np.uint64(0)

@@ -181,7 +181,7 @@ def mode_weights(posterior: Floats, n_nodes: int) -> Floats:
     return at
 
 
-def document_rows(posterior: Floats, typical_curves: Floats, interval: float) -> Arrays:
+def document_estimates(posterior: Floats, typical_curves: Floats, interval: float) -> Arrays:
     """Return estimates of documents: relevance, sd, interval, and P(grade) of the answer of a typical assessor."""
     # posterior (n_items, n_nodes), typical_curves (n_grades, n_nodes) = P(grade | node)
     nodes = standard_nodes(posterior.shape[1])
@@ -324,7 +324,7 @@ def information(
     return np.maximum((given * parts).sum(axis=1), 0.0), parts
 
 
-def pair_information(
+def difference_information(
     prior: NDArray[np.float64], conditional: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the information, per judgment, of an assessor's grades of two documents about their difference.
@@ -335,11 +335,12 @@ def pair_information(
     >>> difference = np.array([-1.0, 1.0])  # the other document is better, or this one
     >>> steep = np.array([[[0.9, 0.1]] * 2, [[0.1, 0.9]] * 2])  # p(g | g', difference), by g and g'
     >>> random = np.full((2, 2, 2), 0.5)
-    >>> pair_information(np.array([0.5, 0.5]), np.stack([steep, random]))[0].round(3).tolist()
+    >>> difference_information(np.array([0.5, 0.5]), np.stack([steep, random]))[0].round(3).tolist()
     [0.115, 0.0]
     """
-    # prior (n_states,) of differences that lie evenly around 0; given (n_assessors, n_grades, n_grades, n_states) =
-    # p(g | g', difference) by g, g' -> (n_assessors,), (n_assessors, n_grades, n_grades)
+    # prior (n_states,) of differences that lie evenly around 0;
+    # conditional (n_assessors, n_grades, n_grades, n_states) = p(g | g', difference) by g, g'
+    # -> (n_assessors,), (n_assessors, n_grades, n_grades)
     n_assessors, n_grades, _, n_states = conditional.shape
     other = conditional.transpose(0, 2, 1, 3)[..., ::-1]  # p(g' | g, difference): the same with the documents exchanged
     joint = np.sqrt(conditional * other).reshape(n_assessors, n_grades**2, n_states)

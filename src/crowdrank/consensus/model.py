@@ -484,7 +484,7 @@ class EMAggregator(Aggregator):
         state, consensus, data_warnings = self._run(table, gold, start, options, n_iter)
         full_fit = FullFit(count_answers(table, options.preferences))
         if start.consensus is not None:
-            change = self.full_fit_.change + change_of_grades(start.consensus, consensus)
+            change = self.full_fit_.change + grade_change_quantile(start.consensus, consensus)
             if change <= MAX_CHANGE:
                 full_fit = replace(self.full_fit_, change=change)
             else:
@@ -715,7 +715,7 @@ def count_answers(judgments: Judgments | ShardedJudgments, preferences: Preferen
     return len(judgments) + (0 if preferences is None else len(preferences))
 
 
-def change_of_grades(before: Consensus, after: Consensus) -> float:
+def grade_change_quantile(before: Consensus, after: Consensus) -> float:
     """Return the 95% quantile over documents of the change of the expected grade, in steps of the scale.
 
     Without grades, it is that of relevance.

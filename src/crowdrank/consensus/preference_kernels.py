@@ -219,7 +219,7 @@ def invert_factor(factor: Floats, inverse: Floats, variance: Floats) -> None:
         variance[a] = squares
 
 
-def _invert(
+def _write_variances(
     items: Integers,
     rows: Integers,
     left: Integers,
@@ -247,8 +247,8 @@ def _invert(
     return float(log_determinant)
 
 
-@njit(nogil=True, numpy=_invert, small=SMALL_QUERIES, fastmath=FAST)
-def invert(
+@njit(nogil=True, numpy=_write_variances, small=SMALL_QUERIES, fastmath=FAST)
+def write_variances(
     items: Integers,
     rows: Integers,
     left: Integers,

@@ -26,7 +26,7 @@ from crowdrank.consensus.preference_kernels import (
     add_counts,
     conjugate_gradients,
     differentiate,
-    invert,
+    write_variances,
 )
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.joined import ItemPreferences
@@ -254,7 +254,7 @@ def covariances(compared: Compared, curvature: Floats, bend: Floats) -> tuple[Fl
         if large > start:
             memory = np.empty((2, int(sizes[start:large].max()) ** 2))
             ends = compared.items[start : large + 1], compared.rows[start : large + 1]
-            total += invert(*ends, *columns, memory, variance, spread)
+            total += write_variances(*ends, *columns, memory, variance, spread)
         if large < len(sizes):
             items, rows = (slice(*ends[large : large + 2]) for ends in (compared.items, compared.rows))
             first = items.start

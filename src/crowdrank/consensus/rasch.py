@@ -19,7 +19,7 @@ from crowdrank.consensus.latent import (
     NODES,
     by_difficulty,
     count_answers,
-    document_rows,
+    document_estimates,
     example_on_nodes,
     node_prior,
     node_statistics,
@@ -187,11 +187,11 @@ class Rasch(EMAggregator):
         return float(statistics["log_likelihood"][0]) / n
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        rows = document_rows(self._line_posterior(local), theta["typical"], self.interval)
-        restrict_to_gold(rows["p"], shard)
+        estimates = document_estimates(self._line_posterior(local), theta["typical"], self.interval)
+        restrict_to_gold(estimates["p"], shard)
         if self.difficulty:
-            rows["difficulty"] = self._split(local).sum(axis=2) @ DIFFICULTIES
-        return rows
+            estimates["difficulty"] = self._split(local).sum(axis=2) @ DIFFICULTIES
+        return estimates
 
     def _split(self, local: Arrays) -> Floats:
         return by_difficulty(local["posterior"], local["posterior"].shape[1] // len(self._difficulties()))

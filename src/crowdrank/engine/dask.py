@@ -144,7 +144,7 @@ class DaskEngine:
         return DaskPasses(self, model, make_shards(judgments, gold, model.locality, self.shard_size, scores))
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> DaskPasses[ShardT]:
-        """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""
+        """Return an object that runs passes of a model over shards that hold no judgments, such as blocks of rows."""
         return DaskPasses(self, model, InMemoryShards(shards))
 
     def each(self, function: Callable[[S], T], arguments: Sequence[S]) -> Iterator[T]:

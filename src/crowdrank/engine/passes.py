@@ -160,7 +160,7 @@ class Engine(Protocol):
         """Return an object that runs passes of a model over judgments; `scores` are predictions from features."""
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> Passes:
-        """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""
+        """Return an object that runs passes of a model over shards that hold no judgments, such as blocks of rows."""
 
     def each(self, function: Callable[[S], T], arguments: Sequence[S]) -> Iterator[T]:
         """Call a function with each argument; yield the results in order."""
@@ -283,7 +283,7 @@ class LocalEngine:
         return LocalPasses(model, shards, self.n_jobs, states)
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> LocalPasses[ShardT]:
-        """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""
+        """Return an object that runs passes of a model over shards that hold no judgments, such as blocks of rows."""
         return LocalPasses(model, InMemoryShards(shards), self.n_jobs)
 
     def each(self, function: Callable[[S], T], arguments: Sequence[S]) -> Iterator[T]:

@@ -19,7 +19,7 @@ from crowdrank.judgments.table import Judgments, offsets_from_sizes
 from crowdrank.on_disk.sharded import ShardedJudgments
 
 JUDGMENTS_PER_SHARD = 1 << 18
-"""Default number of judgments per shard; independent of the number of threads, so that sums are too."""
+"""Default number of judgments per shard, for any number of threads: sums by shard are then rounded the same."""
 ItemScores = tuple[Floats, ...]
 """Prediction from features of each item: one array for judgments in memory, one per shard on disk."""
 MAX_SCORE = 3.0

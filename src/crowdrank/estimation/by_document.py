@@ -89,21 +89,21 @@ class ByDocumentEstimator:
         mean = replace(mean, query_error=float(np.sqrt(max(mean.error**2 - sampling, 0.0))))
         estimate = mean.contrast(level, float((self.labels @ contrast).mean()), alone, self.weight)
         if not is_difference(contrast):
-            return widen_if_constant(estimate, self.corrected @ contrast, self.largest, level)
+            return widen_if_constant(estimate, self.corrected @ contrast, self.largest_value, level)
         differs = ~self.is_equal
         shown = clear_differences((self.corrected @ contrast)[differs])
-        return widen_if_sparse(estimate, shown, self.largest, differs, level)
+        return widen_if_sparse(estimate, shown, self.largest_value, differs, level)
 
     def _mean(self, values: Floats, contrast: Floats) -> MeanWithError:
         mean, most = sample_mean(values), max(len(self.sampling) - 1.0, 1.0)
         if is_difference(contrast):
             return replace(mean, freedom=min(mean.freedom, most))
         centered = values - mean.value
-        variance, freedom = level_variance(mean.value, centered, centered, 1, self.largest)
+        variance, freedom = level_variance(mean.value, centered, centered, 1, self.largest_value)
         return replace(mean, error=float(np.sqrt(variance / len(values))), freedom=min(freedom, most))
 
     @cached_property
-    def largest(self) -> float:
+    def largest_value(self) -> float:
         """Largest known value of a query."""
         return float(max(np.abs(self.labels).max(), np.abs(self.corrected).max()))
 

@@ -159,9 +159,9 @@ class ByQueryEstimator:
         estimate = combined.contrast(level, labels, alone, weight)
         known = (self.experts @ contrast)[self.is_expert]
         if not is_about_difference:
-            return widen_if_constant(estimate, known, self.largest, level)
+            return widen_if_constant(estimate, known, self.largest_value, level)
         differs = ~self.is_equal
-        return widen_if_sparse(estimate, known[differs[self.is_expert]], self.largest, differs, level)
+        return widen_if_sparse(estimate, known[differs[self.is_expert]], self.largest_value, differs, level)
 
     @cached_property
     def strata(self) -> list[Booleans]:
@@ -251,7 +251,7 @@ class ByQueryEstimator:
         )
         if not is_difference(contrast):
             variance, freedom = level_variance(
-                float(values.mean()), centered, centered_truth, len(strata), self.largest
+                float(values.mean()), centered, centered_truth, len(strata), self.largest_value
             )
             return np.full(len(strata), variance), freedom
         squares = np.array([(centered[part] ** 2).sum() for part in strata])
@@ -259,7 +259,7 @@ class ByQueryEstimator:
         return squares / np.maximum(n_free, 1), max(float(n_free[np.argmax(squares)]), 1.0)
 
     @cached_property
-    def largest(self) -> float:
+    def largest_value(self) -> float:
         """Largest known value of a query."""
         return float(max(np.abs(self.labels).max(), np.abs(self.experts[self.is_expert]).max()))
 

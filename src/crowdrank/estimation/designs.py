@@ -72,7 +72,7 @@ class DesignModel:
     largest: float = 1.0
     scale: float = 1.0
 
-    def with_labels(self, factor: float) -> DesignModel:
+    def scale_unexplained_variance(self, factor: float) -> DesignModel:
         """Return the model with other labels, which leave `factor` times as much variance unexplained."""
         if self.name == "experts":
             return self

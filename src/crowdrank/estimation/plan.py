@@ -318,7 +318,11 @@ def plan(
     prices = (expert_price, label_price)
     found = [
         _best_option(
-            model.with_labels(label_factor(parsed, model.name, n_labels, n_before)), wish, n_queries, n_labels, prices
+            model.scale_unexplained_variance(label_factor(parsed, model.name, n_labels, n_before)),
+            wish,
+            n_queries,
+            n_labels,
+            prices,
         )
         for model in models
         for n_labels in (numbers if model.name != "experts" else (0,))

@@ -262,7 +262,7 @@ def _read_numbers(table: RoleTable, role: str) -> Floats:
     if role == "grade" and values is None:
         cells = (parse_floats(table.cells[role].slice(row, 1)) for row in range(len(table)))
         row = next(row for row, cell in enumerate(cells) if cell is None)
-        raise table.origin.grade_name_without_scale_error(row, table.cells[role][row].as_py())
+        raise table.origin.unknown_grade_order_error(row, table.cells[role][row].as_py())
     return table.floats(role, fixes=ROW_FIXES) if values is None or np.isnan(values).any() else values
 
 

@@ -87,8 +87,11 @@ class Conventions:
         ):
             require_one_of(name, getattr(self, name), known)
 
-    def without_relevant(self, measure: Measure) -> str:
-        """Return the treatment of queries without a relevant document, or with only one gold grade in correlations."""
+    def no_relevant_in(self, measure: Measure) -> str:
+        """Return the convention of a measure for queries without a value; correlations skip them instead of counting 1.
+
+        These are queries without a relevant document, or in correlations those with only one gold grade.
+        """
         return "skip" if measure.name in CORRELATIONS and self.no_relevant == "one" else self.no_relevant
 
     def sentences(self, measures: Iterable[Measure] = ()) -> list[str]:
@@ -239,7 +242,7 @@ class Evaluation:
         """Return a sentence for each measure whose mean leaves out queries, or counts them as 0 or 1."""
         return [
             f"Queries {'with equal gold grades' if measure.name in CORRELATIONS else 'without a relevant document'}"
-            f" that {_NO_RELEVANT_PHRASES[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
+            f" that {_NO_RELEVANT_PHRASES[self.conventions.no_relevant_in(measure)]} of {measure}: {number:,}."
             for measure in self.measures
             if (number := self.without_relevant[str(measure)])
         ]
@@ -368,7 +371,7 @@ def evaluate_alignment(
     columns, without_relevant = {}, {}
     for measure in measures:
         undefined = scoring.undefined(measure)
-        fill = _NO_RELEVANT_VALUES[conventions.without_relevant(measure)]
+        fill = _NO_RELEVANT_VALUES[conventions.no_relevant_in(measure)]
         columns[str(measure)] = np.where(undefined, fill, scoring.values(measure))
         without_relevant[str(measure)] = int(undefined.sum())
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff is not None}) or [JUDGED_CUTOFF]

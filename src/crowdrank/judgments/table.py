@@ -375,11 +375,11 @@ class Judgments(AnyJudgments):
         scale_index = self.assessor_scale[self.assessor]
         regraded = self.with_honeypots(lambda codes: code_table[scale_index, codes])
         if self.has_soft_labels:
-            regraded = regraded._map_shares(code_table[scale_index], changed_fields["scales"][0])
+            regraded = regraded._map_probabilities(code_table[scale_index], changed_fields["scales"][0])
         return replace(regraded, grade=code_table[scale_index, self.grade], **changed_fields)
 
-    def _map_shares(self, row_codes: Grades, scale: Scale) -> Self:
-        """Return the judgments with the probabilities of grades on another scale.
+    def _map_probabilities(self, row_codes: Grades, scale: Scale) -> Self:
+        """Return the judgments with their probabilities of grades as those of the grades of another scale.
 
         Args:
             row_codes: code on the new scale for each grade of a judgment's own scale (n, n_grades + 1).

@@ -83,7 +83,7 @@ class RankingObjective(ABC):
         return self._measure.per_query(score)
 
     def gradient(self, score: Floats) -> Floats:
-        """Return the gradient of the surrogate through the standardization of scores."""
+        """Return the gradient of the surrogate of the measure in the scores before they are standardized, (n,)."""
         centered, spread = _centered(score)
         standardized = centered / spread
         gradient = self.surrogate_gradient(standardized)

@@ -59,18 +59,20 @@ class Prompt:
         for name in names:
             if name not in PLACEHOLDERS:
                 problem = f"{{{name}}} is not a placeholder{near(name, PLACEHOLDERS)}"
-                raise self._error(problem, f"the placeholders are {_join_in_braces(PLACEHOLDERS)}")
+                raise self._invalid_prompt_error(problem, f"the placeholders are {_join_in_braces(PLACEHOLDERS)}")
         if self.compares and "document" in names:
             problem = "the prompt has both {document} and {left} or {right}"
-            raise self._error(problem, "use {document} for grades, or {left} and {right} for preferences")
+            raise self._invalid_prompt_error(
+                problem, "use {document} for grades, or {left} and {right} for preferences"
+            )
         required = REQUIRED_IN_COMPARISONS if self.compares else REQUIRED_PLACEHOLDERS
         missing = [name for name in required if name not in names]
         if missing:
-            raise self._error(
+            raise self._invalid_prompt_error(
                 f"the prompt lacks {_join_in_braces(missing)}", f"add {_join_in_braces(missing, ' and ')} to the prompt"
             )
 
-    def _error(self, problem: str, fix: str) -> InputError:
+    def _invalid_prompt_error(self, problem: str, fix: str) -> InputError:
         return InputError(problem, source=self.source, kind="invalid-prompt", fix=fix)
 
     @classmethod

@@ -110,7 +110,7 @@ class ServiceClient:
         if answers:
             self._send("POST", "/answers", json=list(answers))
 
-    def return_leases(self, leases: Sequence[LeasedPair]) -> None:
+    def release_leases(self, leases: Sequence[LeasedPair]) -> None:
         """Return leases without an answer, so that the service can give the pairs to others."""
         if leases:
             self._send("POST", "/leases/return", json={"tokens": [lease.token for lease in leases]})
@@ -223,7 +223,7 @@ class ServiceJudging:
             min(PAIRS_PER_CONCURRENT_CALL * judge.concurrency, MAX_LEASED_PAIRS)
         )
         again = [lease for lease in leases if (lease.query, lease.document) in progress.put_off]
-        client.return_leases(again)
+        client.release_leases(again)
         return [lease for lease in leases if lease not in again]
 
     def _judge_pairs(self, leases_by_judge: Mapping[str, Sequence[LeasedPair]]) -> int:
@@ -249,7 +249,7 @@ class ServiceJudging:
             result = run_judges(plan, self.ledger, self.budget, clock=self.clock)
         except BaseException:
             for name, leases in leases_by_judge.items():
-                self.clients[name].return_leases(leases)
+                self.clients[name].release_leases(leases)
             raise
         return self._send_answers(leases_by_judge, result)
 
@@ -269,7 +269,7 @@ class ServiceJudging:
             client.send_answers(graded)
             if name in result.stopped:
                 progress.status = result.stopped[name]
-                client.return_leases(missing)
+                client.release_leases(missing)
             else:
                 client.send_answers(
                     [{"client_id": lease.token, "lease": lease.token, "kind": "later"} for lease in missing]

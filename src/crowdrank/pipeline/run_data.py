@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EXPERT_DOUBTS = ("shifted-ids", "experts-disagree", "reversed-grades")
 """Kinds of warnings that expert grades seem to be those of other documents, or in reverse order."""
 MAX_SHARED_MATRICES = 4
-"""Maximum number of sets of rows whose features are kept for several rankers."""
+"""Maximum number of feature matrices, each of other rows, that are kept for several rankers."""
 MAX_IDS_IN_MESSAGE = 3
 """Maximum number of documents that an error names."""
 

@@ -98,7 +98,9 @@ class RankerStages:
             alternative = self._final_ranker(test, test.preferred)
             if isinstance(alternative, SingleFeature):
                 alternative = alternative.without_other_features()
-        deployable, deployable_notes = attempt("The forest for search engines", lambda: self._deployable(test, ranker))
+        deployable, deployable_notes = attempt(
+            "The forest for search engines", lambda: self._make_deployable_ranker(test, ranker)
+        )
         tables = {
             "comparison": comparison_table(test),
             "per_query": per_query_table(test),
@@ -197,7 +199,7 @@ class RankerStages:
         with ProgressBar("training on all data") as bar:
             return refit(test.training, test.outcome, name, bar if self.progress else None)
 
-    def _deployable(self, test: RankerTest, ranker: Ranker) -> Deployable:
+    def _make_deployable_ranker(self, test: RankerTest, ranker: Ranker) -> Deployable:
         """Return one forest for search engines."""
         with ProgressBar("forest for search engines") as bar:
             return make_deployable(test, ranker, bar if self.progress else None)

@@ -202,7 +202,7 @@ def train_and_select(
         training: training on parts of the data of the run.
         candidates: candidates to train.
         split: expert-graded queries for selection and test.
-        report: progress function.
+        report: progress callback of the training.
         runs: scores of the rows, (n_rows,), by rankings that are only compared with the candidates.
 
     """

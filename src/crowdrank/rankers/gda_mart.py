@@ -234,13 +234,13 @@ class JudgmentObjective(PairwiseObjective):
         if "difficulty" in model.consensus_.document_table.column_names:
             self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
 
-    def _write_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+    def _write_gradients(self, first: int, end: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         from crowdrank.rankers import lambda_kernels
 
         lambda_kernels.judgment_gradients(
             self.data.offsets,
             first,
-            last,
+            end,
             score,
             *self.swaps,
             self.weight,

@@ -33,8 +33,8 @@ class PairwiseObjective(ABC):
         self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
 
     @abstractmethod
-    def _write_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
-        """Write gradient and Hessian for the rows of queries `first` to `last - 1` into the two arrays."""
+    def _write_gradients(self, first: int, end: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+        """Write gradient and Hessian for the rows of queries `first` to `end - 1` into the two arrays."""
 
     def __call__(self, score: Floats) -> Gradients:
         """Return gradient and Hessian of the loss in every score."""
@@ -42,7 +42,7 @@ class PairwiseObjective(ABC):
         gradient, hessian = np.empty(len(score)), np.empty(len(score))
 
         def run(chunk: tuple[int, int]) -> None:
-            self._write_query_gradients(*chunk, score, gradient, hessian)
+            self._write_gradients(*chunk, score, gradient, hessian)
 
         list(map(run, self._chunks) if self._pool is None else self._pool.map(run, self._chunks))
         return gradient, hessian
@@ -95,13 +95,13 @@ class LambdaObjective(PairwiseObjective):
         if pair_probabilities is not None:
             self.pair_probabilities = _checked_pairs(pair_probabilities, data)
 
-    def _write_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+    def _write_gradients(self, first: int, end: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         from crowdrank.rankers import lambda_kernels
 
         lambda_kernels.lambda_gradients(
             self.data.offsets,
             first,
-            last,
+            end,
             score,
             self.gain,
             *self.swaps,
@@ -124,7 +124,7 @@ class LambdaObjective(PairwiseObjective):
         scores, gradient, hessian = (np.zeros(len(self.gain)) for _ in range(3))
         scores[rows] = score
         for query in queries:
-            self._write_query_gradients(int(query), int(query) + 1, scores, gradient, hessian)
+            self._write_gradients(int(query), int(query) + 1, scores, gradient, hessian)
         return np.asarray(gradient[rows])
 
     def has_pairs(self) -> bool:

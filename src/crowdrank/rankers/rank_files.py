@@ -462,7 +462,7 @@ class FeatureCheck:
         self._n_missing, self._n_outside = np.zeros(len(self.names)), np.zeros(len(self.names))
 
     def add(self, features: Floats) -> None:
-        """Add the rows of a matrix, (n, n_features)."""
+        """Update the statistics by the rows of a matrix, (n, n_features)."""
         found = FeatureStatistics.from_matrix(features)
         self._minimum, self._maximum = np.fmin(self._minimum, found.minimum), np.fmax(self._maximum, found.maximum)
         self._n_missing += found.missing_share * len(features)

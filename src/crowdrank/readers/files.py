@@ -87,7 +87,8 @@ class FileHead:
         path: the file.
         size: number of bytes on disk.
         compression: gzip, bz2, xz or zip, by the first bytes; None if the file is not compressed.
-        inner_name: name of the file without its folder and the suffix of its compression; of a ZIP archive, its file's.
+        uncompressed_name: name of the file without its folder and the suffix of its compression; of a ZIP archive, that
+            of its file.
         content: the first HEAD_BYTES bytes when decompressed, as they are in the file.
         is_whole: whether `content` is all of the file; then nothing opens the file again.
         encoding: the encoding of a UTF-16 text; None for other files.
@@ -97,7 +98,7 @@ class FileHead:
     path: Path
     size: int
     compression: str | None
-    inner_name: str
+    uncompressed_name: str
     content: bytes
     is_whole: bool
     encoding: str | None
@@ -112,7 +113,7 @@ class FileHead:
             size, kind = os.fstat(raw.fileno()).st_size, _detect_compression(raw)
             with _decompress(raw, kind, path) as stream:
                 is_archive = kind == "zip" and path.suffix.lower() == ".zip"
-                name = Path(stream.name).name if is_archive else inner_name(path)
+                name = Path(stream.name).name if is_archive else uncompressed_name(path)
                 content = stream.read(HEAD_BYTES)
         return cls(path, size, kind, name, content, len(content) < HEAD_BYTES, utf16_encoding(content))
 
@@ -146,7 +147,7 @@ class FileSource(Source):
     @property
     def stem(self) -> str:
         """Name of the file without its folder and suffixes."""
-        return Path(self.head.inner_name).stem
+        return Path(self.head.uncompressed_name).stem
 
 
 class LineSource(FileSource):
@@ -356,10 +357,10 @@ def utf16_encoding(first_bytes: bytes) -> str | None:
     return next((encoding for encoding, pattern in patterns.items() if zeros == pattern), None)
 
 
-def inner_name(path: str | Path) -> str:
+def uncompressed_name(path: str | Path) -> str:
     """Return the name of a file without its folder and the suffix of its compression.
 
-    >>> inner_name("labels/ann.csv.gz"), inner_name("ann.csv")
+    >>> uncompressed_name("labels/ann.csv.gz"), uncompressed_name("ann.csv")
     ('ann.csv', 'ann.csv')
     """
     path = local_path(path)

@@ -108,18 +108,18 @@ class TrecRF10Source(DelimitedSource):
         return self._take_rows(table, rows)
 
 
-def format_by_suffix(inner_name: str) -> str | None:
+def format_by_suffix(uncompressed_name: str) -> str | None:
     """Return the format of a file by its name without the suffix of a compression, or None if it is unknown.
 
     >>> format_by_suffix("labels.tsv"), format_by_suffix("labels.txt")
     ('tsv', None)
     """
-    return FORMAT_BY_SUFFIX.get(Path(inner_name.lower()).suffix)
+    return FORMAT_BY_SUFFIX.get(Path(uncompressed_name.lower()).suffix)
 
 
 def detect_format(head: FileHead) -> str | None:
     """Return the format of a file by its suffix and content, or None if it is not recognized."""
-    suffix, signature = format_by_suffix(head.inner_name), head.content[:4]
+    suffix, signature = format_by_suffix(head.uncompressed_name), head.content[:4]
     if signature in SPREADSHEET_SIGNATURES:
         return "xlsx"
     if suffix == "parquet" and signature != b"PAR1":

@@ -278,7 +278,7 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
         if scale is not None:
             return scale
         origin, row, value = min(named, key=lambda one: (one[0].part_number, one[1]))
-        raise origin.grade_name_without_scale_error(row, value, names)
+        raise origin.unknown_grade_order_error(row, value, names)
     numbers += [grade for part in parts for grade in part.share_grades if not is_too_large_for_grade(grade)]
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 

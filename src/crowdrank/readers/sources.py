@@ -248,7 +248,7 @@ class Origin:
     part_number: int = 0  # of the part that the rows belong to
 
     def column_name(self, role: str) -> str:
-        """Return the name of the column that was read for a role."""
+        """Return the name of the column that was read for a role, such as `rating` for the role `grade`."""
         return self.columns.get(role, role)
 
     def unit(self, role: str) -> str | None:
@@ -279,7 +279,7 @@ class Origin:
         )
         return self.cell_error(row, "family", problem, "give each assessor one family", "another-family")
 
-    def grade_name_without_scale_error(self, row: int, cell: object, names: Sequence[str] = ()) -> InputError:
+    def unknown_grade_order_error(self, row: int, cell: object, names: Sequence[str] = ()) -> InputError:
         """Return the error for a named grade whose scale is not known, with the names that occur if they are given."""
         if re.match(r"\s*[+-]?[0-9]", str(cell)):
             problem = f"{shown(cell)} is not a whole number, and as a name its place among the grades is not known"

@@ -115,11 +115,11 @@ def add_report(result: RunResult, folder: Path, texts: Texts | TableLike | None 
     return _add_page(render(ReportData(result, folder)), result if texts is not None else None, folder)
 
 
-def _add_page(page: str, with_texts: RunResult | None, folder: Path) -> Path:
+def _add_page(page: str, result_with_texts: RunResult | None, folder: Path) -> Path:
     """Put a report, and the texts of a result if there is one, into the folder of a run."""
-    if with_texts is not None:
+    if result_with_texts is not None:
         with update_folder(folder, Manifest.read(folder), TABLE_FILES["texts"]) as draft:
-            parquet.write_table(with_texts.tables["texts"], draft)
+            parquet.write_table(result_with_texts.tables["texts"], draft)
     with update_folder(folder, Manifest.read(folder), REPORT) as draft:
         draft.write_text(page, encoding="utf-8")
     return folder / REPORT

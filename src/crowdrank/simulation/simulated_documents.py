@@ -119,7 +119,8 @@ def draw_documents(
 ) -> Documents:
     """Draw queries "1", "2", ... with about `documents` documents each.
 
-    `honeypots` is the share of honeypots among all documents; the other documents do not depend on it.
+    `features` and `grades` are numbers of features and of grades. `honeypots` is the share of honeypots among all
+    documents; the other documents do not depend on it.
 
     >>> draw_documents(np.random.default_rng(0), queries=2, documents=2).document.tolist()
     ['1-1', '1-2', '1-3', '2-1']

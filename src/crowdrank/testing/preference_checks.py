@@ -50,7 +50,7 @@ def _fit(model: Aggregator, preferences: pd.DataFrame, **options: Any) -> Aggreg
         return model.unfitted().fit(None, preferences=preferences, **options)
 
 
-def _documents(model: Aggregator) -> pd.DataFrame:
+def _document_table(model: Aggregator) -> pd.DataFrame:
     frame: pd.DataFrame = model.consensus_.document_table.to_pandas()
     return frame.set_index(["query", "document"]).sort_index()
 
@@ -81,7 +81,7 @@ def check_preferences(model: Aggregator) -> None:
         with raises(UsageError, "preferences for another model", kind="no-preferences", parameter="preferences"):
             model.unfitted().fit(None, preferences=frame)
         return
-    table = _documents(_fit(model, frame))
+    table = _document_table(_fit(model, frame))
     assert table["preferences"].sum() == 2 * len(frame), "each preference must count for two documents"
     assert np.isfinite(table[["relevance", "sd", "lower", "upper"]]).all(axis=None), "relevance must be finite"
     assert table["relevance"].between(table["lower"], table["upper"]).all(), "relevance must be between the bounds"
@@ -95,7 +95,7 @@ def check_mirrored_preferences(model: Aggregator) -> None:
     mirrored = frame.rename(columns={"left": "right", "right": "left"}).assign(preference=-frame["preference"])
     one, other = _fit(model, frame), _fit(model, mirrored)
     columns = ["relevance", "sd", "lower", "upper"]
-    assert_frames_close(_documents(one)[columns], _documents(other)[columns], 1e-5, "exchanging the sides")
+    assert_frames_close(_document_table(one)[columns], _document_table(other)[columns], 1e-5, "exchanging the sides")
     biases = [fitted.consensus_.assessor_table.to_pandas().set_index("assessor") for fitted in (one, other)]
     if "position_bias" in biases[0]:
         gap = (biases[0]["position_bias"] + biases[1]["position_bias"].reindex(biases[0].index)).abs().max()
@@ -109,7 +109,7 @@ def check_ids_of_preferences_do_not_matter(model: Aggregator) -> None:
     renamed = frame.sample(frac=1, random_state=1)
     for column in ("query", "left", "right", "assessor"):
         renamed[column] = renamed[column].map(lambda name: f"{9 - int(name[-1])}-{name}")
-    one, other = _documents(_fit(model, frame)), _documents(_fit(model, renamed))
+    one, other = _document_table(_fit(model, frame)), _document_table(_fit(model, renamed))
     other.index = pd.MultiIndex.from_tuples(
         [tuple(name[2:] for name in pair) for pair in other.index], names=one.index.names
     )
@@ -123,7 +123,7 @@ def check_an_assessor_without_information(model: Aggregator) -> None:
     rng = np.random.default_rng(1)
     random = frame.sample(len(frame) // N_ASSESSORS, random_state=1)
     random = random.assign(assessor="random", preference=rng.choice([-1, 1], len(random)))
-    one, other = (_documents(_fit(model, table))["relevance"] for table in (frame, pd.concat([frame, random])))
+    one, other = (_document_table(_fit(model, table))["relevance"] for table in (frame, pd.concat([frame, random])))
     correlation = one.corr(other.reindex(one.index), "spearman")
     assert correlation > MIN_CORRELATION, f"an assessor without information changes the order ({correlation:.3f})"
 
@@ -134,7 +134,7 @@ def check_coverage_of_preferences(model: Aggregator) -> None:
     model, inside = model.set_params(interval=0.95), []
     for seed in range(N_COVERAGE_SEEDS):
         frame, relevance = example_preferences(seed)
-        table = _documents(_fit(model, frame))
+        table = _document_table(_fit(model, frame))
         truth = np.array([relevance[int(query[1:]), int(document[1:])] for query, document in table.index])
         truth = (truth - truth.mean()) / truth.std()
         inside.append((table["lower"] <= truth) & (truth <= table["upper"]))

@@ -170,7 +170,7 @@ class Exporter(ABC):
             fixes = ("rename the features and train again", Fix("choose another engine with {}", "to", "onnx"))
             raise UsageError(problem, kind="feature-names", fix=fixes)
 
-    def score_warnings(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
+    def score_difference_warnings(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
         """Return warnings about scores that differ in the engine."""
         if isinstance(model, LinearModel):
             return [] if self.handles_missing(model) else self._linear_warnings(model, target)
@@ -353,7 +353,7 @@ def export(ranker: Ranker, to: str, path: str | Path, *, name: str = DEFAULT_NAM
     _require_unedited(path)
     model = find_exportable(ranker)
     exporter.check_names(ranker.features_)
-    notes = exporter.score_warnings(model, Target(Path(path), name, ranker.feature_statistics_))
+    notes = exporter.score_difference_warnings(model, Target(Path(path), name, ranker.feature_statistics_))
     with write_folder(path, EXPORT) as folder:
         target = Target(folder, name, ranker.feature_statistics_)
         guide = exporter.write(model, target)

@@ -58,8 +58,8 @@ class ONNX(ForestExporter):
         ]
         return _write_graph(nodes, model.names, target)
 
-    def score_warnings(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
-        """Return no warnings: trees have missing values, and linear models fill them in."""
+    def score_difference_warnings(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
+        """Return no warnings: trees of ONNX read missing values, and for linear models the graph fills them in."""
         return []
 
     def handles_missing(self, model: BoostedTrees | LinearModel) -> bool:

@@ -38,9 +38,9 @@ class Solr(ForestExporter):
         """Return whether a feature name contains no character that separates features in Solr's feature logs."""
         return bool(name) and not _RESERVED & set(name)
 
-    def score_warnings(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
+    def score_difference_warnings(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
         """Return warnings; also about features so small that Solr cannot represent their thresholds."""
-        warnings = super().score_warnings(model, target)
+        warnings = super().score_difference_warnings(model, target)
         if isinstance(model, LinearModel):
             return warnings
         tiny = {feature for feature, points in enumerate(split_points(model)) if any(map(_is_inexact, points))}

@@ -165,7 +165,7 @@ def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
     _require_pairs(runs, project.measure, query, document)
     pool = pool_of_runs(runs, project.measure)
     pairs = [inputs.pairs[row] for row in PairIndex.from_ids(query, document).positions(pool.query, pool.document)]
-    labels = _pool_labels(project, inputs.labels, pool)
+    labels = _labels_or_highest_grade(project, inputs.labels, pool)
     is_available = np.array([pair.is_available for pair in pairs])
     if not is_available.all():
         notes.append(_unavailable_note(int((~is_available).sum())))
@@ -274,8 +274,8 @@ def _normalize(shares: Sequence[float]) -> list[float]:
     return [share / total for share in shares]
 
 
-def _pool_labels(project: Project, labels: pa.Table | None, pool: Pool) -> pa.Table:
-    """Return labels of all pairs of a pool: the highest grade without labels, so that nDCG is between 0 and 1."""
+def _labels_or_highest_grade(project: Project, labels: pa.Table | None, pool: Pool) -> pa.Table:
+    """Return the labels of all pairs of a pool, or the highest grade for all without labels: nDCG is from 0 to 1."""
     highest = {"grade": np.full(len(pool), float(project.scale.values[-1]))}
     found = highest if labels is None else labels_of_pool(labels, pool)
     return pa.table({"query": pool.query, "document": pool.document, **found})
@@ -311,7 +311,7 @@ def _rankings_of_project(inputs: DrawInputs) -> tuple[dict[str, pa.Table], list[
 
 
 def _require_pairs(runs: Mapping[str, pa.Table], measure: str, query: pa.Array, document: pa.Array) -> None:
-    """Raise Conflict if a document that the measure counts is not a pair of the project."""
+    """Raise Conflict unless the pairs of the project hold every document that the measure counts in a ranking."""
     for name, run in runs.items():
         pool = pool_of_runs({name: run}, measure)
         missing = np.flatnonzero(PairIndex.from_ids(query, document).positions(pool.query, pool.document) < 0)

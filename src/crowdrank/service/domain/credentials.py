@@ -156,7 +156,7 @@ def begin_attempt(connection: Connection, name: str, address: str, now: int, thr
 
 
 def end_attempt(connection: Connection, name: str, address: str, now: int, throttle: Throttle) -> None:
-    """Undo :func:`begin_attempt` after a sign-in: delete the failures of the name, and one of the address."""
+    """Delete the failures of a name after its sign-in, and the one of the address that `begin_attempt` counted."""
     (name_key, _), (address_key, _) = _throttle_keys(name, address, throttle)
     connection.execute(delete(login_failure).where(login_failure.c.key == name_key))
     one = update(login_failure).where(login_failure.c.key == address_key, login_failure.c.failures > 0)

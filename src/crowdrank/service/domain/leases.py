@@ -176,7 +176,7 @@ def end_expired_leases(connection: Connection, now: int, limit: int = MAX_EXPIRE
     return len(rows)
 
 
-def return_leases(
+def release_leases(
     connection: Connection, project: Project, assessor_id: int, now: int, tokens: Sequence[str] | None = None
 ) -> int:
     """End leases of an assessor and release their places; return their number.

@@ -19,7 +19,7 @@ from crowdrank.service.domain.credentials import (
     new_secret,
     revoke_project_tokens,
 )
-from crowdrank.service.domain.leases import return_leases
+from crowdrank.service.domain.leases import release_leases
 from crowdrank.service.domain.projects import Project, project_of
 from crowdrank.service.domain.quotas import forget_spending
 from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound
@@ -378,7 +378,7 @@ def remove_member(connection: Connection, project: Project, assessor_id: int, no
 
     """
     member = get_member(connection, project.id, assessor_id)
-    return_leases(connection, project, assessor_id, now)
+    release_leases(connection, project, assessor_id, now)
     revoke_project_tokens(connection, project.id, assessor_id, now)
     connection.execute(delete(membership).where(_is_member(project.id, assessor_id)))
     return member

@@ -249,7 +249,7 @@ def read_answers(
     return found
 
 
-def labels_of(connection: Connection, project: Project) -> pa.Table:
+def project_labels(connection: Connection, project: Project) -> pa.Table:
     """Return the label of each real pair: the adjudicated grade, or else the grade of the newest fit.
 
     The columns are query, document, grade and source (`adjudicated` or `consensus`); of comparisons, query, left,

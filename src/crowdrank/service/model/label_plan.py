@@ -43,7 +43,7 @@ LEAST_CHANGE = 0.05
 """Relative change of a priority below which the stored one stays, so that few rows are written."""
 
 _QUOTA = schema.quota
-_ROWS = (
+_SELECT_OPEN_QUOTAS = (
     select(
         _QUOTA.c.pair_id,
         _QUOTA.c.kind,
@@ -80,7 +80,7 @@ _MEMBERS = (
     )
     .order_by(schema.assessor.c.id)
 )
-_OF_QUERIES = _ROWS.where(schema.query.c.key.in_(bindparam("queries", expanding=True)))
+_SELECT_OPEN_QUOTAS_OF_QUERIES = _SELECT_OPEN_QUOTAS.where(schema.query.c.key.in_(bindparam("queries", expanding=True)))
 _IS_ROW = (
     (_QUOTA.c.pair_id == bindparam("of_pair"))
     & (_QUOTA.c.kind == bindparam("of_kind"))
@@ -156,9 +156,9 @@ class WantedLabels:
 def read_inputs(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> PlanInputs:
     """Return what the plan of a project, or of some of its queries, given by the user's ids, depends on."""
     if queries is None:
-        found = connection.execute(_ROWS, {"in_project": project.id})
+        found = connection.execute(_SELECT_OPEN_QUOTAS, {"in_project": project.id})
     else:
-        found = connection.execute(_OF_QUERIES, {"in_project": project.id, "queries": list(queries)})
+        found = connection.execute(_SELECT_OPEN_QUOTAS_OF_QUERIES, {"in_project": project.id, "queries": list(queries)})
     rows = [PlanRow(**row) for row in found.mappings()]
     names, kinds, prices = [], [], []
     for member in _asked_members(connection, project):

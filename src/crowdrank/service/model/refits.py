@@ -328,7 +328,7 @@ class Refits:
         """Fit the model, or plan if all answers were withdrawn; return what was done and the changes of the plan."""
         previous = state.fitted.model if kind == "iterations" and state.fitted is not None else None
         try:
-            fitted = fit_project(self.database, project, _method(project, snapshot), previous)
+            fitted = fit_project(self.database, project, _next_method(project, snapshot), previous)
         except Conflict as error:
             if error.kind != "no-answers":
                 raise
@@ -379,8 +379,11 @@ def last_failure(connection: Connection, project: Project) -> RefitFailure | Non
     return None if row is None else RefitFailure(*row)
 
 
-def _method(project: Project, snapshot: Snapshot | None) -> str:
-    """Return the model of the last snapshot, or the default one if the policy cannot use it or there is none."""
+def _next_method(project: Project, snapshot: Snapshot | None) -> str:
+    """Return the method of the next fit: that of the last snapshot, or the default one.
+
+    It is the default one if there is no snapshot, or if the plan needs a model of answers and that method has none.
+    """
     if snapshot is None or (needs_answer_model(project) and snapshot.method not in MODELS):
         return DEFAULT_METHOD
     return snapshot.method

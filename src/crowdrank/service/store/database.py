@@ -253,7 +253,7 @@ def _open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def _check_database(path: Path, named: Path) -> None:
-    """Raise InputError, about the file `named`, unless a file is an undamaged database of the judging service."""
+    """Raise InputError, which names the file `named`, unless `path` is an undamaged database of the judging service."""
     try:
         with closing(_open_for_reading(path)) as connection:
             problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -277,7 +277,7 @@ def _has_domain(email: str | None, domains: tuple[str, ...]) -> bool:
 
 
 def _free_name(connection: Connection, wanted: str) -> str:
-    """Return the name without hidden characters, with a number if it exists."""
+    """Return a name without hidden characters that no assessor has: `wanted`, or with a number, such as "ann 2"."""
     shown = "".join(one for one in wanted if unicodedata.category(one) not in HIDDEN_CATEGORIES)
     base = shown.strip()[: MAX_NAME_LENGTH - 10] or "assessor"
     known = set(connection.scalars(select(func.lower(assessor.c.name)).where(assessor.c.name.ilike(f"{base[:20]}%"))))

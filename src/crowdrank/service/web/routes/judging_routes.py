@@ -32,7 +32,7 @@ def return_leases(body: bodies.LeaseReturn, access: AsJudge, service: ServiceDep
     """Give pairs back unanswered."""
     now, me = service.database.now(), access.actor.assessor.id
     number = service.database.write(
-        lambda connection: leases.return_leases(connection, access.project, me, now, body.tokens)
+        lambda connection: leases.release_leases(connection, access.project, me, now, body.tokens)
     )
     return bodies.ReturnedLeases(leases=number)
 

@@ -68,7 +68,7 @@ def get_answers(
 def get_labels(format: FileFormat, access: AsReader, service: ServiceDependency, csv_safe: CsvSafe = False) -> Response:
     """Return the label of each pair as a file: the adjudicated grade, or else that of the newest fit of the model."""
     with service.database.read() as connection:
-        found = disputes.labels_of(connection, access.project)
+        found = disputes.project_labels(connection, access.project)
     return _file_response("labels", found, format, csv_safe)
 
 
