@@ -266,3 +266,22 @@ def test_judgments_can_be_missing(folder: Path) -> None:
     words = ["next", "none.csv", *NEXT[2:]]
     assert run(*words, "--budget", 3)["requests"] == 3
     assert len(read_judgments("labels.csv")) == 5
+
+
+OWN_NAMES = "left=A,right=B,preference=P,query=T,assessor=W"
+
+
+def test_own_column_names_of_preferences(folder: Path) -> None:
+    Path("prefs.csv").write_text("T,A,B,W,P\nq,a,b,ann,-1\n")
+    error = refusal(*NEXT, "--budget", 1)
+    assert (error.kind, error.message.fixes[0].parameter) == ("no-column", "preferences_columns")
+    assert run(*NEXT, "--budget", 1, "--preferences-columns", OWN_NAMES)["requests"] == 1
+    Path("new.csv").write_text("W,T,B,A,P\nbob,q,c,b,1\n")
+    error = refusal("add", "prefs.csv", "new.csv", "--columns", OWN_NAMES, "--new-columns", "left=A,right=B")
+    assert (error.kind, error.message.fixes[0].parameter) == ("no-column", "new_columns")
+    error = refusal("add", "prefs.csv", "new.csv", "--new-columns", OWN_NAMES)
+    assert (error.kind, error.message.fixes[0].parameter) == ("no-column", "columns")
+    added = run("add", "prefs.csv", "new.csv", "--columns", OWN_NAMES, "--new-columns", OWN_NAMES)
+    assert added["batches"][0]["added"] == 1
+    assert Path("prefs.csv").read_text() == "T,A,B,W,P\nq,a,b,ann,-1\nq,b,c,bob,1\n"
+    assert run("add", "other.csv", "new.csv", "--new-columns", OWN_NAMES)["preferences"] == 1

@@ -77,11 +77,12 @@ def collect_add(
         raise UsageError(f"{judgments} is a database, which only the judging service writes", fix=fix)
     target = judgments if output is None else output
     check_outputs({"output": target}, [*new, pairs, reading.exclude, *([] if output is None else [judgments])])
-    if are_preferences(new):
-        add_preferences(judgments, new, output, None if pairs is None else Pool.read(pairs), as_json=json)
-        return
     file_options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}
     batch_options = {"format": batch_reading.format, "columns": batch_reading.columns}
+    if are_preferences(new, batch_options):
+        pool = None if pairs is None else Pool.read(pairs)
+        add_preferences(judgments, new, output, pool, file_options, batch_options, as_json=json)
+        return
     with locked(target):
         before = read_existing(judgments, **file_options, grades=reading.grades, unjudgeable=reading.unjudgeable)
         file = JudgmentFile.open(judgments, **file_options) if judgments.exists() and output is None else None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
     from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.table import Judgments
-    from crowdrank.readers.read_options import ReadOptions
+    from crowdrank.readers.read_options import PreferenceReadOptions, ReadOptions
 
 COMPARE_POLICY = "compare"
 """Name of the policy that draws documents to compare rankings."""
@@ -198,6 +198,7 @@ def collect_next(
     prior: Annotated[PoolPriorOptions, FieldsOf(PoolPriorOptions, o.PRIOR)],
     reading: o.Reading,
     gold_reading: o.MappedGoldReading,
+    preference_reading: o.PreferenceReading,
     json: o.AsJson = False,
 ) -> None:
     """Choose the pairs to be judged next, by whom, and at what price.
@@ -236,6 +237,7 @@ def collect_next(
             budget_options,
             budget_options.build(budget),
             reading,
+            preference_reading,
             again=again,
             csv_safe=requests.csv_safe,
             as_json=json,
@@ -313,6 +315,7 @@ def _next_preferences(
     budget_options: BudgetOptions,
     budget: Budget,
     reading: ReadOptions,
+    preference_reading: PreferenceReadOptions,
     *,
     again: bool,
     csv_safe: bool,
@@ -335,7 +338,7 @@ def _next_preferences(
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=as_json)
             return
-    compared = read_so_far(preferences, exclude=reading.exclude, max_bytes=reading.max_bytes)
+    compared = read_so_far(preferences, preference_reading, reading)
     pool = c.read_pool(pairs, budget_options.assessors, dict(budget.prices), reading.exclude)
     request_preferences(
         policy,

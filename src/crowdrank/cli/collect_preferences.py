@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from crowdrank._text import counted
 from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_table
 from crowdrank.collection.preference_requests import PreferenceRequestList, PreferenceRequests, preference_list_path
-from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.errors import Fix, InputError, Message, UsageError, parameter_prefix
 
 if TYPE_CHECKING:
     from crowdrank.collection.pool import Pool
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.preferences import Preferences
     from crowdrank.judgments.table import Judgments
+    from crowdrank.readers.read_options import PreferenceReadOptions, ReadOptions
 
 PREFERENCE_POLICY = "preferences"
 """Name of the policy that requests preferences."""
@@ -52,8 +53,14 @@ def require_preference_policy(
     return True
 
 
-def read_so_far(path: Path, **options: Any) -> Preferences | None:
+def read_so_far(path: Path, read_options: PreferenceReadOptions, other_options: ReadOptions) -> Preferences | None:
     """Read the preferences so far; None if there is no file, or only a header."""
+    shared = {"exclude": other_options.exclude, "max_bytes": other_options.max_bytes}
+    with parameter_prefix("preferences_"):
+        return _read_existing(path, **(asdict(read_options) | shared))
+
+
+def _read_existing(path: Path, **options: Any) -> Preferences | None:
     from crowdrank.readers.preference_files import read_preferences
 
     if not path.exists():
@@ -143,17 +150,26 @@ def _print_requests(wanted: PreferenceRequests, outstanding: PreferenceRequestLi
 
 
 def add_preferences(
-    path: Path, batches: Sequence[Path], output: Path | None, pool: Pool | None, *, as_json: bool
+    path: Path,
+    batches: Sequence[Path],
+    output: Path | None,
+    pool: Pool | None,
+    file_options: dict[str, Any],
+    batch_options: dict[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
-    """Add batches of preferences to a file and print what was done with them."""
+    """Add batches of preferences to a file and print what was done with them; the options are those of both."""
     from crowdrank._files import locked
     from crowdrank.collection.preference_batches import add_batches
 
     target = path if output is None else output
     with locked(target):
-        before = read_so_far(path)
-        result = add_batches(path, batches, target, pool)
-        after = read_so_far(target) if result.written else before
+        is_new = not path.exists() or not path.stat().st_size
+        before = _read_existing(path, **file_options)
+        result = add_batches(path, batches, target, pool, file_options=file_options, batch_options=batch_options)
+        after_options = {"columns": batch_options["columns"]} if is_new else file_options
+        after = _read_existing(target, **after_options) if result.written else before
     listed = PreferenceRequestList.read(preference_list_path(path))
     was_out, is_out = (int(listed.is_outstanding(one).sum()) for one in (before, after))
     written = str(target) if result.written else None
@@ -172,12 +188,13 @@ def add_preferences(
     print_line(f"Written to {written}." if written is not None else f"{path} is unchanged.")
 
 
-def are_preferences(batches: Sequence[Path]) -> bool:
+def are_preferences(batches: Sequence[Path], options: dict[str, Any]) -> bool:
     """Return whether the first batch has preferences: left and right documents, or winners and losers, and no grade."""
-    from crowdrank.judgments.columns import COLUMN_ALIASES, PREFERENCE_COLUMN_ALIASES
+    from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, preference_roles
     from crowdrank.readers.formats import open_source
 
-    names = {name.casefold() for name in open_source(batches[0])[0].names}
-    has = {role for role, aliases in PREFERENCE_COLUMN_ALIASES.items() if names & {role, *aliases}}
-    has_document = bool(names & {"document", *COLUMN_ALIASES["document"]})
-    return not has_document and ({"left", "right"} <= has or {"winner", "loser"} <= has)
+    column_map = parse_column_map(options["columns"])
+    names = open_source(batches[0], options["format"])[0].names
+    has = preference_roles(names, column_map)
+    has_document = bool({name.casefold() for name in names} & {"document", *COLUMN_ALIASES["document"]})
+    return not (has_document or "document" in column_map) and ({"left", "right"} <= has or {"winner", "loser"} <= has)

@@ -6,21 +6,28 @@ too; readers use the last one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crowdrank.collection.add_batch import delimited_lines, json_line, with_last_newline, write_bytes
 from crowdrank.collection.pool import Pool
-from crowdrank.errors import Fix, InputError, UsageError, shown
-from crowdrank.judgments.columns import PREFERENCE_COLUMN_ALIASES
+from crowdrank.errors import Fix, InputError, UsageError, parameter_prefix, shown
+from crowdrank.judgments.columns import parse_column_map, preference_roles
 from crowdrank.judgments.table import NO_QUERY
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.files import open_decompressed
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.json_files import JsonLinesSource
-from crowdrank.readers.preference_files import POSITION_ROLES, WINNER_ROLES, parse_answer, read_preferences
+from crowdrank.readers.preference_files import (
+    POSITION_ROLES,
+    WINNER_ROLES,
+    combine_preferences,
+    parse_answer,
+    read_preferences,
+)
+from crowdrank.readers.read_options import Format
 from crowdrank.readers.sources import BadRows, Source
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -74,20 +81,22 @@ class _Rows:
     cells: list[dict[str, Any]]
 
     @classmethod
-    def read(cls, path: Path) -> _Rows:
+    def read(
+        cls, path: Path, format: Format | None = None, columns: str | None = None, separator: str | None = None
+    ) -> _Rows:
         """Read all columns of a file; raise InputError if it does not name the assessors."""
-        opened, _ = open_source(path, allow_books=False)
-        names = {name.casefold() for name in opened.names}
-        has = {role for role, aliases in PREFERENCE_COLUMN_ALIASES.items() if names & {role, *aliases}}
+        opened, _ = open_source(path, format, separator, allow_books=False)
+        column_map = parse_column_map(columns)
+        has = preference_roles(opened.names, column_map)
         roles = WINNER_ROLES if {"winner", "loser"} <= has and "preference" not in has else POSITION_ROLES
-        columns = roles.find_columns(opened.names, opened.name)
-        if "assessor" not in columns:
+        column_of = roles.find_columns(opened.names, opened.name, column_map)
+        if "assessor" not in column_of:
             fix = "add a column assessor to the file"
             raise InputError("there is no column for the assessor", source=str(path), kind="no-assessor", fix=fix)
         table = opened.read(list(opened.names), BadRows())
         columns_of_cells = [table[name].to_pylist() for name in opened.names]
         rows = [dict(zip(opened.names, row, strict=True)) for row in zip(*columns_of_cells, strict=True)]
-        return cls(opened, columns, rows)
+        return cls(opened, column_of, rows)
 
     def answers(self) -> Iterable[tuple[Key, int]]:
         """Yield the key and the answer of each row."""
@@ -99,7 +108,15 @@ class _Rows:
             yield (str(query), str(names[0]), str(names[1]), str(names[2])), answer
 
 
-def add_batches(path: Path, batches: Sequence[Path], target: Path, pool: Pool | None = None) -> AddedBatches:
+def add_batches(
+    path: Path,
+    batches: Sequence[Path],
+    target: Path,
+    pool: Pool | None = None,
+    *,
+    file_options: Mapping[str, Any] | None = None,
+    batch_options: Mapping[str, Any] | None = None,
+) -> AddedBatches:
     """Add batches of preferences to a file; adding the same batch again changes nothing.
 
     Args:
@@ -107,6 +124,8 @@ def add_batches(path: Path, batches: Sequence[Path], target: Path, pool: Pool | 
         batches: files of new preferences.
         target: file to write, `path` or another one.
         pool: documents that may be compared.
+        file_options: format, columns and separator of the file.
+        batch_options: format and columns of the batches; errors name them with the prefix `new_`.
 
     Raises:
         InputError: a preference is not valid, is between documents outside of the pool, or does not fit the file.
@@ -117,14 +136,17 @@ def add_batches(path: Path, batches: Sequence[Path], target: Path, pool: Pool | 
     if not name.endswith(SUFFIXES):
         fix = [Fix("write all preferences to another file with {}", "output", "preferences.csv")]
         raise UsageError(f"Preferences cannot be added to {target}", kind="not-a-table", fix=fix)
-    before = _Rows.read(path) if path.exists() and path.stat().st_size else None
+    file_options, batch_options = file_options or {}, batch_options or {}
+    before = _Rows.read(path, **file_options) if path.exists() and path.stat().st_size else None
+    so_far = read_preferences(path, **file_options) if before is not None and before.cells else None
     last = {} if before is None else dict(before.answers())
     new: list[dict[str, Any]] = []
     found = []
     known = None if pool is None else _pool_pairs(pool)
     for batch in batches:
-        read_preferences([path, batch] if before is not None and before.cells else batch)
-        rows = _Rows.read(batch)
+        with parameter_prefix("new_"):
+            so_far = combine_preferences(so_far, read_preferences(batch, **batch_options))
+            rows = _Rows.read(batch, **batch_options)
         counts = {"added": 0, "changed": 0, "known": 0}
         for row, (key, answer) in zip(rows.cells, rows.answers(), strict=True):
             if known is not None:

@@ -104,6 +104,16 @@ TEXT_LIKE_COLUMNS = frozenset(("query", "document", "doc", "text", "query_text",
 """Names of columns that are not used as features if they hold text."""
 
 
+def preference_roles(column_names: Iterable[str], column_map: Mapping[str, str]) -> set[str]:
+    """Return the roles of preferences that a map of columns has, or that columns have by their names.
+
+    >>> sorted(preference_roles(["docA", "right", "answer"], {"left": "docA"}))
+    ['left', 'preference', 'right']
+    """
+    names = {name.casefold() for name in column_names}
+    return {*column_map, *(role for role, aliases in PREFERENCE_COLUMN_ALIASES.items() if names & {role, *aliases})}
+
+
 def parse_column_map(column_map: str | Mapping[str, str] | None) -> dict[str, str]:
     """Return column names by role, parsed from text such as `query=topicID,document=docID` or from a mapping.
 

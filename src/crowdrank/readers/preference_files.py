@@ -13,7 +13,14 @@ from crowdrank._arrow import texts_to_arrow
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import COLUMN_ALIASES, PREFERENCE_COLUMN_ALIASES, Roles, parse_column_map, quote_names
+from crowdrank.judgments.columns import (
+    COLUMN_ALIASES,
+    PREFERENCE_COLUMN_ALIASES,
+    Roles,
+    parse_column_map,
+    preference_roles,
+    quote_names,
+)
 from crowdrank.judgments.ids import CodedIds
 from crowdrank.judgments.preferences import MAX_PREFERENCE, Preferences, one_sided_warnings
 from crowdrank.judgments.scale import parse_integer
@@ -180,7 +187,7 @@ def _find_roles(inputs: OpenInput, column_map: Mapping[str, str]) -> Roles:
     found: dict[tuple[str, ...], str] = {}
     for source in inputs.sources:
         names = {name.casefold() for name in source.names}
-        has = {*column_map, *(role for role, aliases in PREFERENCE_COLUMN_ALIASES.items() if names & {role, *aliases})}
+        has = preference_roles(source.names, column_map)
         roles = WINNER_ROLES if {"winner", "loser"} <= has and "preference" not in has else POSITION_ROLES
         if not has & {"left", "right", "winner", "loser"} and _has_grades(names):
             problem = f"these are grades, not preferences; the columns are: {quote_names(source.names)}"
