@@ -285,3 +285,14 @@ def test_own_column_names_of_preferences(folder: Path) -> None:
     assert added["batches"][0]["added"] == 1
     assert Path("prefs.csv").read_text() == "T,A,B,W,P\nq,a,b,ann,-1\nq,b,c,bob,1\n"
     assert run("add", "other.csv", "new.csv", "--new-columns", OWN_NAMES)["preferences"] == 1
+
+
+def test_false_is_no_honeypot(folder: Path) -> None:
+    rows = [("q", "a", "False"), ("q", "b", "false"), ("q", "c", ""), ("q", "d", "2")]
+    pool = Pool.read(pd.DataFrame(rows, columns=["query", "document", "honeypot"]))
+    assert pool.is_honeypot.tolist() == [False, False, False, True]
+    assert Pool.read(pd.DataFrame({"document": ["a"], "honeypot": [False]})).is_honeypot.tolist() == [False]
+    asked = PreferencePairs(5).next(pool, budget=9).frame
+    assert set(asked["left"]) | set(asked["right"]) == {"a", "b", "c"}
+    Path("pool.csv").write_text("query,document,honeypot\nq,a,1\nq,b,2\n")
+    assert refusal(*NEXT, "--budget", 1).kind == "all-honeypots"

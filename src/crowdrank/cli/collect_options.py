@@ -33,7 +33,7 @@ JudgmentFile = Annotated[
 ]
 PAIRS_HELP = (
     "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "
-    "answer of honeypots, and further columns are texts and URLs for the assessors."
+    "answer of honeypots (blank or false for other pairs), and further columns are texts and URLs for the assessors."
 )
 Pairs = Annotated[Path, o.path_option(PAIRS_HELP)]
 

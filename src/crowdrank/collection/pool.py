@@ -216,7 +216,7 @@ class Pool:
 
         Args:
             source: a table with the column document and optionally query, assessor (an assessor who may judge the
-                pair, one per row) and honeypot (the correct answer).
+                pair, one per row) and honeypot (the correct answer; blank or false if it is none).
             format: file format; by default detected.
             columns: column of each role, such as `query=topic,document=docno`.
             separator: separator between the cells of a text file.
@@ -237,7 +237,7 @@ class Pool:
         rows, pair = index.first_rows, index.pair  # in the order of the file
         pool = cls(queries.take(pa.array(query[rows])), documents.take(pa.array(document[rows])))
         if HONEYPOT in found:
-            pool = replace(pool, honeypot=_blank_as_null(table[found[HONEYPOT]].take(pa.array(rows))))
+            pool = replace(pool, honeypot=_correct_answers(table[found[HONEYPOT]].take(pa.array(rows))))
         if extra_names:
             texts = {name: table[name].take(pa.array(rows)).cast(pa.string()) for name in extra_names}
             pool = replace(pool, extras=pa.table(texts))
@@ -252,9 +252,15 @@ def _extra_columns(source: Source, roles: Mapping[str, str]) -> list[str]:
     return [name for name in names if name.casefold() not in NOT_EXTRA_COLUMNS]
 
 
-def _blank_as_null(column: pa.ChunkedArray) -> pa.Array:
+def _correct_answers(column: pa.ChunkedArray) -> pa.Array:
+    """Return the correct answers of honeypots as text; blank and "false" cells are no honeypots and null.
+
+    >>> _correct_answers(pa.chunked_array([["False", " ", "Good", None]])).to_pylist()
+    [None, None, 'Good', None]
+    """
     text = pc.utf8_trim_whitespace(column.combine_chunks().cast(pa.string()))
-    return pc.if_else(pc.equal(pc.fill_null(text, ""), ""), pa.scalar(None, pa.string()), text)
+    is_none = pc.is_in(pc.utf8_lower(pc.fill_null(text, "")), pa.array(["", "false"]))
+    return pc.if_else(is_none, pa.scalar(None, pa.string()), text)
 
 
 def _with_allowed(pool: Pool, pair: Integers, column: pa.ChunkedArray) -> Pool:

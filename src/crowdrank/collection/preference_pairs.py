@@ -100,6 +100,9 @@ class PreferencePairs(Estimator):
             budget: `Budget`, or an amount of money; honeypots have no part in it.
             outstanding: requests without an answer, which are not repeated.
 
+        Raises:
+            UsageError: a parameter is invalid, or all documents of the pool are honeypots.
+
         """
         self._check_parameters()
         terms = budget if isinstance(budget, Budget) else Budget(budget)
@@ -250,6 +253,9 @@ class _Round:
         if joint is not None:
             items = joint.positions(self.pool.query, self.pool.document)
         usable = np.flatnonzero(~self.pool.is_honeypot)
+        if len(self.pool) and not len(usable):
+            fix = "leave the column honeypot blank, or false, for documents that are none"
+            raise UsageError("All documents of the pool are honeypots", kind="all-honeypots", fix=fix)
         query = to_numpy(self.pool.query.dictionary_encode().indices)[usable]
         order = usable[np.argsort(query, kind="stable")]
         starts = np.flatnonzero(np.diff(np.sort(query), prepend=-1))
