@@ -107,8 +107,8 @@ TEXT_LIKE_COLUMNS = frozenset(("query", "document", "doc", "text", "query_text",
 def preference_roles(column_names: Iterable[str], column_map: Mapping[str, str]) -> set[str]:
     """Return the roles of preferences that a map of columns has, or that columns have by their names.
 
-    >>> sorted(preference_roles(["docA", "right", "answer"], {"left": "docA"}))
-    ['left', 'preference', 'right']
+    >>> sorted(preference_roles(["docA", "right", "remark"], {"left": "docA"}))
+    ['left', 'right']
     """
     names = {name.casefold() for name in column_names}
     return {*column_map, *(role for role, aliases in PREFERENCE_COLUMN_ALIASES.items() if names & {role, *aliases})}
