@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from crowdrank import GDA, Budget, Pool, read_judgments, read_preferences
 from crowdrank.cli.app import app
 from crowdrank.collection.pool import Roster
+from crowdrank.collection.preference_batches import add_batches
 from crowdrank.collection.preference_pairs import PreferencePairs, _Answerer, _QueryPairs
 from crowdrank.collection.preference_requests import PreferenceRequestList
 from crowdrank.consensus.pair_probabilities import PairProbabilities
@@ -296,3 +297,11 @@ def test_false_is_no_honeypot(folder: Path) -> None:
     assert set(asked["left"]) | set(asked["right"]) == {"a", "b", "c"}
     Path("pool.csv").write_text("query,document,honeypot\nq,a,1\nq,b,2\n")
     assert refusal(*NEXT, "--budget", 1).kind == "all-honeypots"
+
+
+def test_lost_columns_are_those_of_the_user(folder: Path) -> None:
+    Path("prefs.csv").write_text("query,left,right,assessor,preference\nq,a,b,x,1\n")
+    content = "query,left,right,assessor,kind,price,reason,preference,cost,remark\nq,c,b,ann,human,1,top,1,2,sure\n"
+    Path("new.csv").write_text(content)
+    added = add_batches(Path("prefs.csv"), [Path("new.csv")], Path("prefs.csv"))
+    assert added.lost == ["cost", "remark"]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crowdrank._text import counted
+from crowdrank._text import counted, enumerate_names
 from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_table
 from crowdrank.collection.preference_requests import PreferenceRequestList, PreferenceRequests, preference_list_path
 from crowdrank.errors import Fix, InputError, Message, UsageError, parameter_prefix
@@ -174,7 +174,8 @@ def add_preferences(
     was_out, is_out = (int(listed.is_outstanding(one).sum()) for one in (before, after))
     written = str(target) if result.written else None
     if result.lost:
-        problem = f"{path} has no column for {', '.join(result.lost)}, which the batches have and which is not kept"
+        are = "which the batches have and which are" if len(result.lost) > 1 else "which the batches have and which is"
+        problem = f"{path} has no column for {enumerate_names(result.lost)}, {are} not kept"
         print_note(Message(problem, "lost-columns", "note", fixes=(Fix("add the column"),)))
     if as_json:
         counts = {"output": written, "came_back": was_out - is_out, "out": is_out}

@@ -32,6 +32,8 @@ from crowdrank.readers.sources import BadRows, Source
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 """Suffixes of files to which preferences can be added, perhaps followed by .gz."""
+REQUEST_COLUMNS = ("kind", "price", "reason")
+"""Columns of requests that are not part of their answers."""
 Key = tuple[str, str, str, str]
 """Query, left and right document (or winner and loser), and assessor of a preference."""
 
@@ -62,7 +64,7 @@ class AddedBatches:
         batches: what was done with each batch.
         total: number of rows in the file.
         written: whether the file was written.
-        lost: columns of the batches that the file lacks and that are not kept.
+        lost: columns of the batches that the file lacks and that are not kept, without those of requests.
 
     """
 
@@ -161,7 +163,8 @@ def add_batches(
     if is_written:
         write_bytes(_appended(path, before, new, target), target)
     is_table = before is not None and isinstance(before.source, DelimitedSource)
-    lost = [name for name in file_columns(new) if name not in before.source.names] if is_table and before else []
+    kept = {*REQUEST_COLUMNS, *before.source.names} if is_table and before else None
+    lost = [] if kept is None else [name for name in file_columns(new) if name not in kept]
     return AddedBatches(found, len(new) + (0 if before is None else len(before.cells)), is_written, lost)
 
 
