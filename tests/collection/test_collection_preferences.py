@@ -266,6 +266,8 @@ def test_options_that_do_not_fit_are_refused(folder: Path) -> None:
 def test_judgments_can_be_missing(folder: Path) -> None:
     words = ["next", "none.csv", *NEXT[2:]]
     assert run(*words, "--budget", 3)["requests"] == 3
+    assert run("next", *NEXT[2:], "--budget", 3)["requests"] == 3
+    assert refusal("next", "--pairs", "pool.csv", "--budget", 3).kind == "no-input"
     assert len(read_judgments("labels.csv")) == 5
 
 

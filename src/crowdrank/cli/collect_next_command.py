@@ -162,10 +162,10 @@ class PoolPriorOptions(o.PriorOptions):
 
 
 def collect_next(
-    judgments: c.JudgmentFile,
     budget: Annotated[
         float, typer.Option(help="Money to spend; with prices of 1, a number of labels.", show_default=False)
     ],
+    judgments: c.MaybeJudgmentFile = None,
     pairs: Annotated[
         Path | None, o.path_option(f"{c.PAIRS_HELP} The policy compare needs none: its pool are the first documents.")
     ] = None,
@@ -243,6 +243,7 @@ def collect_next(
             as_json=json,
         )
         return
+    assert judgments is not None
     chosen = c.build_policy(policy, asdict(parameters))
     chosen.set_params(**comparison.parameters(policy, again=again))
     chosen._check_parameters()
@@ -307,7 +308,7 @@ def collect_next(
 
 
 def _next_preferences(
-    files: tuple[Path, Path, Path, Path | None, Path | None],
+    files: tuple[Path | None, Path, Path, Path | None, Path | None],
     so_far: Judgments | None,
     bought: Gold | None,
     estimator: Aggregator,
@@ -333,7 +334,8 @@ def _next_preferences(
     policy._check_parameters()
     if output is not None:
         check_output_file(ledger)
-        inputs = o.input_files([judgments], reading, preferences, ledger, pairs, expert, budget_options.assessors)
+        given = [] if judgments is None else [judgments]
+        inputs = o.input_files(given, reading, preferences, ledger, pairs, expert, budget_options.assessors)
         check_distinct_paths({"output": output}, inputs)
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=as_json)
@@ -353,11 +355,13 @@ def _next_preferences(
     )
 
 
-def _pool_file(pairs: Path | None, judgments: Path, policy: str) -> Path | None:
+def _pool_file(pairs: Path | None, judgments: Path | None, policy: str) -> Path | None:
     """Return the file of the pool: by default the judgments if they are a database; None if the runs are the pool."""
     from crowdrank.readers.judging_database import find_database
 
-    if pairs is None and find_database(judgments) is not None:
+    if judgments is None and policy.strip().lower() != PREFERENCE_POLICY:
+        raise UsageError("there are no judgments", kind="no-input", fix=Fix("give {}", "judgments"))
+    if pairs is None and judgments is not None and find_database(judgments) is not None:
         return judgments
     if pairs is None and policy != COMPARE_POLICY:
         raise UsageError("is needed", parameter="pairs", fix="give the pairs that may be judged")

@@ -31,6 +31,15 @@ JudgmentFile = Annotated[
         show_default=False,
     ),
 ]
+MaybeJudgmentFile = Annotated[
+    Path | None,
+    typer.Argument(
+        help="File of the judgments so far, which need not exist, or a database of the judging service. For the policy "
+        "preferences, it may be left out.",
+        metavar="JUDGMENTS",
+        show_default=False,
+    ),
+]
 PAIRS_HELP = (
     "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "
     "answer of honeypots (blank or false for other pairs), and further columns are texts and URLs for the assessors."
