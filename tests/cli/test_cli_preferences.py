@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank import GDA
+from crowdrank import GDA, read_preferences, validate
 from crowdrank.consensus.trace import trace_preferences
 from crowdrank.errors import UsageError
 from terminal import Run, crowdrank
@@ -68,6 +68,28 @@ def test_rows_that_are_not_used_are_counted(run: Run, tmp_path: Path) -> None:
     assert "--preferences-on-bad-rows skip" in refused.stderr
     done = run(*words, "--preferences-on-bad-rows", "skip")
     assert "1 preference skipped (a document against itself); 1 repeated preference" in done.stdout
+
+
+def test_excluded_ids_are_those_of_judgments_and_preferences(run: Run, tmp_path: Path) -> None:
+    labels, preferences = tmp_path / "labels.csv", tmp_path / "p.csv"
+    words = ("labels.csv", "--preferences", "p.csv", "--exclude", "ex.txt")
+    for ids, expected in (("z", 0), ("y", 0), ("y\nz", 0), ("w", 1)):
+        (tmp_path / "ex.txt").write_text(f"{ids}\n")
+        exclude = {"exclude": str(tmp_path / "ex.txt")}
+        report = validate(labels, preferences=preferences, read_options=exclude, preference_options=exclude)
+        kinds = [one.kind for found in report.inputs.values() for one in found.messages]
+        assert kinds.count("unknown-excluded") == expected
+        done = run("aggregate", *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("to exclude") == expected
+    for command in ("assessors", "run"):
+        more = () if command == "assessors" else ("-o", "r", "--features", "f.csv")
+        (tmp_path / "f.csv").write_text(
+            "query,document,bm25\n" + "".join(f"q{q},{d},{q}\n" for q in range(4) for d in "abc")
+        )
+        (tmp_path / "ex.txt").write_text("z\n")
+        assert "to exclude" not in run(command, *words, *more).stderr
+    assert read_preferences(tmp_path / "p.csv", exclude=["y"]).report.notes[0].kind == "unknown-excluded"
 
 
 def test_the_report_has_columns_of_preferences(run: Run, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from crowdrank.cli.console import (
     print_json,
     print_line,
     print_note,
-    print_read_report,
     print_table,
     print_unjudged_gold,
 )
@@ -125,6 +124,12 @@ class Inputs:
         """All files that are read."""
         return o.input_files(self.files, self.reading, self.expert, *self.preferences)
 
+    def read_preferences(self) -> Preferences | None:
+        """Read the preferences, if there are any."""
+        if not self.preferences:
+            return None
+        return o.read_preference_files(self.preferences, self.preference_reading, self.reading, alone=not self.files)
+
 
 def aggregate(
     model_options: o.Model,
@@ -197,19 +202,19 @@ def _fit_model(
     else:
         _check_file_options(inputs, outputs, computation.work, prior)
     has_files = bool(inputs.files) and not inputs.on_disk
-    table: Any = o.read_judgment_files(inputs.files, inputs.reading) if has_files else None
+    preferences = inputs.read_preferences()
+    table: Any = o.read_judgment_files(inputs.files, inputs.reading, preferences) if has_files else None
     if has_files and is_qrels(outputs.output):
         check_qrels(table)
     grades = o.read_maybe_gold_file(inputs.expert, inputs.gold_reading, table)
     features = prior.read(inputs.files, inputs.reading)
     fit_options: dict[str, Any] = {"gold": grades, "features": features, "checkpoint": computation.checkpoint}
-    if inputs.preferences:
-        preferences = o.read_preference_files(inputs.preferences, inputs.preference_reading, inputs.reading)
+    if preferences is not None:
         fit_options["preferences"] = preferences
     with computation.open() as engine:
         if inputs.on_disk:
             table = read_folder(inputs.files[0], computation.work, engine, inputs.reading)
-            print_read_report(table.report, inputs.files)
+            o.print_judgment_report(table, preferences, inputs.reading, inputs.files)
             fit_options["output"] = outputs.output
         model.fit(table, engine=engine, progress=True, **fit_options)
     return model.judgments_.report
@@ -241,10 +246,9 @@ def _update_model(
     _check_file_options(inputs, outputs)
     scale = scale_options(model.judgments_) if n_before else {}
     unset = {name: value for name, value in scale.items() if getattr(inputs.reading, name) is None}
-    table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset)) if inputs.files else None
-    n_compared, new = 0 if model.preferences_ is None else len(model.preferences_), None
-    if inputs.preferences:
-        new = o.read_preference_files(inputs.preferences, inputs.preference_reading, inputs.reading)
+    new = inputs.read_preferences()
+    table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset), new) if inputs.files else None
+    n_compared = 0 if model.preferences_ is None else len(model.preferences_)
     n_iter = ITERATIONS_AFTER_ADD if updating.iterations is None else updating.iterations
     with computation.open() as engine:
         model.add(table, preferences=new, n_iter=n_iter, engine=engine, progress=True)

@@ -81,7 +81,7 @@ def assessors(
     computation.set_arrow_threads()
     compared = None
     if preferences:
-        compared = o.read_preference_files(preferences, preference_reading, reading)
+        compared = o.read_preference_files(preferences, preference_reading, reading, alone=not judgments)
     if not judgments:
         o.require_preference_options(None, preferences, estimator, pairs=pairs, gaussians=gaussians)
         grades = o.read_maybe_gold_file(expert, gold_reading, None)
@@ -89,7 +89,7 @@ def assessors(
             estimator.fit(None, grades, preferences=compared, engine=engine, progress=True)
         _report_preferences(add_preference_columns(None, estimator), model.method, output, csv_safe, json)
         return
-    table = o.read_judgment_files(judgments, reading)
+    table = o.read_judgment_files(judgments, reading, compared)
     grades = o.read_maybe_gold_file(expert, gold_reading, table)
     with computation.open() as engine:
         report = assess(estimator.fit(table, gold=grades, preferences=compared, engine=engine, progress=True))
@@ -278,8 +278,10 @@ def trace(
     o.require_preference_options(judgments, preferences, estimator)
     check_outputs({"output": output}, o.input_files(judgments or [], reading, *(preferences or [])))
     computation.set_arrow_threads()
-    compared = o.read_preference_files(preferences, preference_reading, reading) if preferences else None
-    table = o.read_judgment_files(judgments, reading) if judgments else None
+    compared = (
+        o.read_preference_files(preferences, preference_reading, reading, alone=not judgments) if preferences else None
+    )
+    table = o.read_judgment_files(judgments, reading, compared) if judgments else None
     with computation.open() as engine:
         estimator.fit(table, preferences=compared, engine=engine, progress=True)
         steps = None if table is None else replay(estimator, table, document, query)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.preferences import Preferences
     from crowdrank.judgments.scale import Scale
-    from crowdrank.judgments.table import Judgments
+    from crowdrank.judgments.table import AnyJudgments, Judgments
     from crowdrank.on_disk.sharded import ShardedJudgments
     from crowdrank.readers.features import Features
 
@@ -329,19 +329,36 @@ def write_tables(tables: Sequence[tuple[Path | None, Any]], *, csv_safe: bool) -
     return [path for path, _ in written]
 
 
-def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Judgments:
-    """Read judgments from files; print which columns were read, notes and skipped rows."""
+def read_judgment_files(
+    paths: Sequence[Path], read_options: ReadOptions, preferences: Preferences | None = None
+) -> Judgments:
+    """Read judgments from files; print which columns were read, notes and skipped rows.
+
+    Ids to exclude that occur in neither the judgments nor the preferences are a warning.
+    """
     from crowdrank.judgments.summary import one_document_warnings, uncertain_scale_note
     from crowdrank.readers.read import read_judgments
 
     source = paths[0] if len(paths) == 1 else list(paths)
     table = read_judgments(source, **asdict(read_options))
-    print_read_report(table.report, paths)
+    print_judgment_report(table, preferences, read_options, paths)
     if (note := uncertain_scale_note(table)) is not None:
         print_message(note)
     for warning in one_document_warnings(table):
         print_message(warning)
     return table
+
+
+def print_judgment_report(
+    judgments: AnyJudgments, preferences: Preferences | None, read_options: ReadOptions, paths: Sequence[Path]
+) -> None:
+    """Print which columns of judgments were read, notes, skipped rows, and ids to exclude that nothing has."""
+    from crowdrank.readers.read_options import excluded_ids, share_excluded
+
+    report = judgments.report
+    if preferences is not None:
+        report, _ = share_excluded(judgments, preferences, excluded_ids(read_options.exclude))
+    print_read_report(report, paths)
 
 
 def print_copies(judgments: Judgments | ShardedJudgments) -> None:
@@ -361,7 +378,7 @@ def print_copies(judgments: Judgments | ShardedJudgments) -> None:
 
 
 def read_preference_files(
-    paths: Sequence[Path], read_options: PreferenceReadOptions, other_options: ReadOptions
+    paths: Sequence[Path], read_options: PreferenceReadOptions, other_options: ReadOptions, *, alone: bool = True
 ) -> Preferences:
     """Read preferences from files; print which columns were read, notes and skipped rows.
 
@@ -369,14 +386,17 @@ def read_preference_files(
         paths: the files.
         read_options: options of the reader.
         other_options: options for judgments, of which preferences have the excluded assessors and the size limit.
+        alone: whether no judgments are read, so that ids to exclude which no assessor has are a warning.
 
     """
     from crowdrank.readers.preference_files import read_preferences
+    from crowdrank.readers.read_options import UNKNOWN_EXCLUDED
 
     shared: dict[str, Any] = {"exclude": other_options.exclude, "max_bytes": other_options.max_bytes}
     with parameter_prefix("preferences_"):
         table = read_preferences(list(paths), **(asdict(read_options) | shared))
-    print_read_report(table.report, paths)
+    notes = tuple(note for note in table.report.notes if alone or note.kind != UNKNOWN_EXCLUDED)
+    print_read_report(replace(table.report, notes=notes), paths)
     return table
 
 

@@ -168,7 +168,7 @@ def train(
     limited = replace(judgment_reading, max_bytes=size_limit.max_bytes)
     if preferences:
         _require_pair_ranker(ranker.ranker, labels, judgments)
-        read = o.read_preference_files(preferences, preference_reading, limited)
+        read = o.read_preference_files(preferences, preference_reading, limited, alone=not judgments.judgments)
         rows = _join_posterior(table, read, judgments.judgments, limited, labels.missing)
     elif judgments.judgments:
         _require_no_labels(labels, "judgments")
@@ -289,7 +289,7 @@ def _join_posterior(
     from crowdrank.rankers.training_labels import Instances
 
     with parameter_prefix("judgments_"):
-        table = o.read_judgment_files(judgments, reading) if judgments else None
+        table = o.read_judgment_files(judgments, reading, preferences) if judgments else None
     model = GDA().fit(table, preferences=preferences, progress=True)
     return Instances.from_posterior(model, features, missing=missing)
 

@@ -167,7 +167,14 @@ def _merge_options(config_path: Path | None, options: CommandLineOptions, model_
 
 def _read_inputs(run_config: RunConfig) -> tuple[tuple[Any, ...], Preferences | None]:
     """Read the input files, and the preferences; print which columns were read, notes and skipped rows."""
+    from crowdrank.readers.read_options import excluded_ids, share_excluded
+
     inputs = run_config.read()
+    preferences = run_config.read_preferences()
+    if preferences is not None:
+        reports = share_excluded(inputs[0], preferences, excluded_ids(run_config.reading.exclude))
+        inputs = (replace(inputs[0], report=reports[0]), *inputs[1:])
+        preferences = replace(preferences, report=reports[1])
     # The run has its own notes about skipped rows, and repeats warnings.
     notes = tuple(note for note in inputs[0].report.notes if note.severity == "note")
     print_read_report(replace(inputs[0].report, skipped={}, notes=notes), run_config.files.judgments)
@@ -175,7 +182,6 @@ def _read_inputs(run_config: RunConfig) -> tuple[tuple[Any, ...], Preferences | 
         print_columns(inputs[1].columns, run_config.files.features)
     if inputs[2] is not None and run_config.files.expert is not None:
         print_read_report(inputs[2].report, [run_config.files.expert])
-    preferences = run_config.read_preferences()
     if preferences is not None:
         print_read_report(preferences.report, run_config.files.preferences)
     return inputs, preferences

@@ -41,6 +41,7 @@ class ReadReport:
     # by assessor id: number of repeated judgments, and how many of them equal the assessor's next answer on the item
     repeats_by_assessor: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     excluded: int = 0  # number of judgments of excluded assessors
+    excluded_ids: tuple[str, ...] = ()  # excluded assessors that occur
     units: Mapping[str, str] = field(default_factory=dict)  # units of durations and costs, if known
     guessed: bool = False  # whether the scale was inferred from the grades
     columns: Mapping[str, str] = field(default_factory=dict)  # name of the column that was read for each role

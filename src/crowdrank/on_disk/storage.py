@@ -48,6 +48,17 @@ FORMAT_VERSION = 1
 """Version of the format of a saved file."""
 
 
+def _report_to_json(report: ReadReport) -> dict[str, Any]:
+    """Return a read report without the ids to exclude, which concern only the command that reads the files."""
+    return {name: value for name, value in asdict(report).items() if name != "excluded_ids"}
+
+
+def _report_from_json(fields: Mapping[str, Any]) -> ReadReport:
+    """Return the read report from its saved fields."""
+    report: ReadReport = value_from_json(ReadReport, {**fields, "excluded_ids": []}, "the read report")
+    return report
+
+
 def save(judgments: Judgments, path: str | Path) -> None:
     """Write judgments to a Parquet file that :func:`load` reads.
 
@@ -92,7 +103,7 @@ def save_preferences(preferences: Preferences, path: str | Path) -> None:
         "format": FORMAT_VERSION,
         "has_positions": preferences.has_positions,
         "backend": preferences.backend,
-        "report": asdict(preferences.report),
+        "report": _report_to_json(preferences.report),
     }
     table = pa.table({name: pad_with_nulls(column, n_rows) for name, column in columns.items()})
     pq.write_table(table.replace_schema_metadata({"crowdrank": json.dumps(metadata)}), path)
@@ -112,7 +123,7 @@ def load_preferences(path: str | Path) -> Preferences:
             has_positions=metadata.flag("has_positions"),
             families=families,
             assessor_family=None if families is None else _code_column(columns, "assessor_family", pa.int32()),
-            report=value_from_json(ReadReport, metadata.object("report"), "the read report"),
+            report=_report_from_json(metadata.object("report")),
             backend=restore_backend(metadata.text("backend")),
         )
         _check_preferences(preferences)
@@ -145,7 +156,7 @@ def header_to_json(table: AssessorTable) -> dict[str, Any]:
         "family_separator": table.family_separator,
         "family_correlations": dict(table.family_correlations),
         "unjudgeable": table.unjudgeable,
-        "report": asdict(table.report),
+        "report": _report_to_json(table.report),
     }
 
 
@@ -162,7 +173,7 @@ def header_from_json(header: Fields) -> dict[str, Any]:
         "family_separator": separator,
         "family_correlations": correlations,
         "unjudgeable": tuple(header.texts("unjudgeable")),
-        "report": value_from_json(ReadReport, header.object("report"), "the read report"),
+        "report": _report_from_json(header.object("report")),
     }
 
 

@@ -168,7 +168,8 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
     given = [answer for part in parts for answer in part.answers]
     others = map(str, union.assessors.to_pylist() if options.exclude else ())
     unmatched = options.unmatched_notes(excluded, others, given)
-    header = replace(header, report=replace(header.report, notes=(*header.report.notes, *unmatched)))
+    notes = *header.report.notes, *unmatched
+    header = replace(header, report=replace(header.report, notes=notes, excluded_ids=tuple(sorted(excluded))))
     return SharedTables(header, parts, bad_rows, report.guessed)
 
 

@@ -37,6 +37,7 @@ from crowdrank.readers.read_options import (
     Repeats,
     compile_family_pattern,
     excluded_ids,
+    unknown_excluded_notes,
 )
 from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, FrameSource, columns_by_role, no_rows_error
 
@@ -215,6 +216,7 @@ class _PreferenceRows:
     family: CodedIds | None
     source_rows: Integers
     n_excluded: int
+    excluded_ids: frozenset[str]  # excluded assessors that occur
 
 
 def _encode(table: RoleTable, roles: Roles, options: EncodeOptions) -> _PreferenceRows:
@@ -232,7 +234,7 @@ def _encode(table: RoleTable, roles: Roles, options: EncodeOptions) -> _Preferen
     names = roles.required[:2]
     first, second = encode(names[0]), encode(names[1])
     assessor = encode("assessor")
-    n_excluded, _ = exclude_assessors(options.exclude, assessor, row_mask)
+    n_excluded, excluded_found = exclude_assessors(options.exclude, assessor, row_mask)
     (own, other), _ = ids.merge([first[1], second[1]])
     is_same = np.append(own, -1)[first[0]] == np.append(other, -2)[second[0]]
 
@@ -258,7 +260,8 @@ def _encode(table: RoleTable, roles: Roles, options: EncodeOptions) -> _Preferen
     kept = np.flatnonzero(row_mask)
     coded = [ids.take(one, kept.astype(np.int32)) for one in (query, first, second, assessor)]
     family = None if family is None else ids.take(family, kept.astype(np.int32))
-    return _PreferenceRows(coded[0], (coded[1], coded[2]), coded[3], answer[kept], family, kept, n_excluded)
+    sides = coded[1], coded[2]
+    return _PreferenceRows(coded[0], sides, coded[3], answer[kept], family, kept, n_excluded, excluded_found)
 
 
 def parse_answer(cell: Any) -> int:
@@ -287,6 +290,7 @@ def _merge(tables: Sequence[RoleTable], roles: Roles, options: EncodeOptions, so
     rows = _concatenate(parts, has_positions="preference" in roles.required, backend=tables[0].origin.source.backend)
     rows, is_used = _with_families(rows, parts, tables, options, bad_rows)
     n_excluded = sum(part.n_excluded for part in parts)
+    excluded_found = frozenset[str]().union(*(part.excluded_ids for part in parts))
     if not is_used.any():
         raise bad_rows.no_rows_left_error(source, assessors_excluded=n_excluded > 0)
     repeat = _find_repeats(rows, is_used, options.repeats)
@@ -302,6 +306,8 @@ def _merge(tables: Sequence[RoleTable], roles: Roles, options: EncodeOptions, so
         repeats=sum(n for n, _ in repeat.by_assessor.values()),
         repeats_by_assessor=repeat.by_assessor,
         excluded=n_excluded,
+        excluded_ids=tuple(sorted(excluded_found)),
+        notes=tuple(unknown_excluded_notes(options.exclude, excluded_found, map(str, rows.assessors.to_pylist()))),
         columns=columns_by_role(table.origin for table in tables),
     )
     if options.repeats in ("last", "first"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,8 +15,9 @@ from crowdrank._estimator import require_one_of
 from crowdrank._options import option
 from crowdrank._typing import Grades
 from crowdrank.errors import Fix, Message, Severity, UsageError, near, shown
+from crowdrank.judgments.preferences import Preferences
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.table import UNJUDGEABLE
+from crowdrank.judgments.table import UNJUDGEABLE, AnyJudgments, ReadReport
 from crowdrank.readers.cells import is_blank, normalize_answer
 from crowdrank.readers.files import check_size, numbered_lines, open_decompressed
 from crowdrank.readers.scale_rules import ScaleRules
@@ -59,7 +60,9 @@ class ReadOptions:
     scales: Path | None = option(None, "CSV file with a scale per assessor, family or file: assessor, grades, maps_to.")
     unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
     repeats: Repeats = option("last", "Which of several judgments of one assessor on one document to use.")
-    exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")
+    exclude: Path | None = option(
+        None, "File with the ids of assessors to exclude from judgments and preferences, one per line."
+    )
     family_pattern: str | None = option(
         None,
         "Regular expression for the family in assessor ids, such as '(.*)_p'; the name of a named group is the family "
@@ -123,6 +126,8 @@ class RunReadOptions:
 
 MAX_LISTED_IDS = 10
 """Maximum number of ids in a message."""
+UNKNOWN_EXCLUDED = "unknown-excluded"
+"""Kind of the message about ids to exclude that are not assessors."""
 
 
 @dataclass(frozen=True)
@@ -167,24 +172,8 @@ class EncodeOptions:
             assessors: ids of all other assessors.
             answers: distinct answers.
 
-        >>> for note in EncodeOptions(exclude=("ann", "bobb")).unmatched_notes({"ann"}, ["bob"], []):
-        ...     print(note.problem)
-        1 of the 2 ids to exclude is not an assessor: 'bobb' (did you mean 'bob'?)
-
         """
-        unknown = [one for one in self.exclude if one not in excluded_found]
-        if unknown:
-            known = list(assessors) if len(unknown) <= MAX_LISTED_IDS else []
-            listed = ", ".join(f"{shown(one)}{near(one, known)}" for one in unknown[:MAX_LISTED_IDS])
-            more = f" and {len(unknown) - MAX_LISTED_IDS:,} more" if len(unknown) > MAX_LISTED_IDS else ""
-            are = "is not an assessor" if len(unknown) == 1 else "are not assessors"
-            total = len(self.exclude)
-            which = "the id to exclude" if total == 1 else f"{len(unknown):,} of the {total:,} ids to exclude"
-            problem = f"{which} {are}: {listed}{more}"
-            # A list for all files may have ids that one of the files lacks.
-            is_doubtful = not excluded_found or "did you mean" in listed
-            severity: Severity = "warning" if is_doubtful else "note"
-            yield Message(problem, "unknown-excluded", severity, fixes=(Fix("correct the ids of {}", "exclude"),))
+        yield from unknown_excluded_notes(self.exclude, excluded_found, assessors)
         absent = sorted({*self.unjudgeable} - {normalize_answer(one) for one in answers})
         if self.checks_unjudgeable and absent:
             problem = f"no answer is {' or '.join(map(shown, absent))}, which would mean 'cannot judge'"
@@ -198,6 +187,49 @@ class EncodeOptions:
         if code is not None:
             return code
         return MISSING_GRADE if is_blank(answer) else OFF_SCALE_GRADE
+
+
+def unknown_excluded_notes(
+    excluded: Collection[str], found: Collection[str], assessors: Iterable[str]
+) -> Iterator[Message]:
+    """Yield a warning about ids to exclude that are not assessors.
+
+    Args:
+        excluded: ids of assessors to exclude.
+        found: those that occur.
+        assessors: ids of all other assessors.
+
+    >>> for note in unknown_excluded_notes(("ann", "bobb"), {"ann"}, ["bob"]):
+    ...     print(note.problem)
+    1 of the 2 ids to exclude is not an assessor: 'bobb' (did you mean 'bob'?)
+    """
+    unknown = [one for one in excluded if one not in found]
+    if not unknown:
+        return
+    known = list(assessors) if len(unknown) <= MAX_LISTED_IDS else []
+    listed = ", ".join(f"{shown(one)}{near(one, known)}" for one in unknown[:MAX_LISTED_IDS])
+    more = f" and {len(unknown) - MAX_LISTED_IDS:,} more" if len(unknown) > MAX_LISTED_IDS else ""
+    are = "is not an assessor" if len(unknown) == 1 else "are not assessors"
+    total = len(excluded)
+    which = "the id to exclude" if total == 1 else f"{len(unknown):,} of the {total:,} ids to exclude"
+    problem = f"{which} {are}: {listed}{more}"
+    # A list for all files may have ids that one of the files lacks.
+    is_doubtful = not found or "did you mean" in listed
+    severity: Severity = "warning" if is_doubtful else "note"
+    yield Message(problem, UNKNOWN_EXCLUDED, severity, fixes=(Fix("correct the ids of {}", "exclude"),))
+
+
+def share_excluded(
+    judgments: AnyJudgments, preferences: Preferences, excluded: Collection[str]
+) -> tuple[ReadReport, ReadReport]:
+    """Return the reports on judgments and preferences with one warning about ids to exclude that occur in neither."""
+    reports = judgments.report, preferences.report
+    found = {*reports[0].excluded_ids, *reports[1].excluded_ids}
+    assessors = map(str, [*judgments.assessors.to_pylist(), *preferences.assessors.to_pylist()])
+    own, other = ([one for one in report.notes if one.kind != UNKNOWN_EXCLUDED] for report in reports)
+    is_known = any(len(kept) == len(report.notes) for kept, report in zip((own, other), reports, strict=True))
+    both = () if is_known else tuple(unknown_excluded_notes(excluded, found, assessors))
+    return replace(reports[0], notes=(*own, *both)), replace(reports[1], notes=tuple(other))
 
 
 def parse_unjudgeable(unjudgeable: object, default: Iterable[str] = ()) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from crowdrank.readers.inputs import TableLike
 from crowdrank.readers.leak_check import find_leaks
 from crowdrank.readers.preference_files import read_preferences
 from crowdrank.readers.read import read_gold, read_judgments
+from crowdrank.readers.read_options import UNKNOWN_EXCLUDED, excluded_ids, share_excluded
 from crowdrank.readers.runs import read_run
 
 MIN_COPY_CORRELATION = 0.999
@@ -154,6 +155,13 @@ def validate(
     preference_table = read_input(
         "preferences", preferences, lambda source: _load_preferences(source, other_options), other_summary
     )
+    if judgment_table is not None and preference_table is not None:
+        excluded = excluded_ids((read_options or {}).get("exclude"))
+        reports = share_excluded(judgment_table, preference_table, excluded)
+        for name, report in zip(("judgments", "preferences"), reports, strict=True):
+            kept = [one for one in inputs[name].messages if one.kind != UNKNOWN_EXCLUDED]
+            notes = (one for one in report.notes if one.kind == UNKNOWN_EXCLUDED)
+            inputs[name] = replace(inputs[name], messages=(*kept, *notes))
     known = {} if judgment_table is None else {"scale": judgment_table.main_scale}
     expert_grades = read_input(
         "gold", gold, lambda source: _load_gold(source, {**known, **(gold_options or {})}), _inspect_gold
@@ -220,7 +228,9 @@ def _skipping(
 
 def _inspect_preferences(preferences: Preferences) -> Inspection:
     found = inspect_preferences(preferences)
-    return replace(found, messages=tuple(message.with_prefix("preferences_") for message in found.messages))
+    # The ids to exclude are those of judgments and preferences.
+    messages = (one if one.kind == UNKNOWN_EXCLUDED else one.with_prefix("preferences_") for one in found.messages)
+    return replace(found, messages=tuple(messages))
 
 
 def _inspect_gold(gold: Gold) -> Inspection:
