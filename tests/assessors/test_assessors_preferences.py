@@ -10,7 +10,14 @@ import pytest
 from scipy.special import expit
 
 from crowdrank import GDA, read_preferences
-from crowdrank.assessors.preference_report import count_cycles, preference_information, preference_table
+from crowdrank.assessors import preference_report
+from crowdrank.assessors.preference_report import (
+    count_cycles,
+    missing_information,
+    observed_variance,
+    preference_information,
+    preference_table,
+)
 
 OFFSETS = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.2, -1.2])
 
@@ -41,6 +48,40 @@ def test_biased_assessors_are_found(table: pd.DataFrame) -> None:
     assert ((others["position_bias_lower"] < 0) & (others["position_bias_upper"] > 0)).all()
     assert (table["position_bias_lower"] < table["position_bias"]).all()
     assert (table["position_bias"] < table["position_bias_upper"]).all()
+
+
+def fit_unbiased(seed: int) -> GDA:
+    """Return a fit of the answers of 6 sharp assessors without position bias."""
+    rng = np.random.default_rng(seed)
+    query, assessor = np.repeat(np.arange(40), 20), rng.integers(6, size=800)
+    relevance = rng.normal(size=(40, 8))
+    left, away = rng.integers(8, size=800), rng.integers(1, 8, size=800)
+    right = (left + away) % 8
+    x = 5.0 * (relevance[query, left] - relevance[query, right]) + rng.logistic(size=800)
+    answer = np.where(np.abs(x) < 0.3, 0, -np.sign(x)).astype(int)
+    columns = {"query": query, "left": left, "right": right, "assessor": assessor, "preference": answer}
+    return GDA().fit(None, preferences=read_preferences(pd.DataFrame(columns).astype({"query": str}), repeats="keep"))
+
+
+def test_the_test_of_bias_has_about_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [fit_unbiased(seed) for seed in range(10)]
+
+    def p_values() -> np.ndarray:
+        return np.concatenate([preference_table(model)["position_bias_p"].to_numpy() for model in models])
+
+    observed = p_values()
+    assert (observed < 0.05).mean() <= 0.1
+    monkeypatch.setattr(preference_report, "missing_information", lambda model: np.zeros((6, 4, 4)))
+    assert (p_values() < observed).mean() > 0.6
+
+
+def test_missing_information_widens_the_variance_and_stays_below_the_complete_one() -> None:
+    missing = missing_information(fit_unbiased(0))
+    assert (np.linalg.eigvalsh(missing) > -1e-9).all()
+    assert (missing[:, 1, 1] > 0).all()
+    complete = np.array([np.diag([4.0, 2.0]), np.diag([4.0, 2.0])])
+    lost = np.array([np.diag([1.0, 0.0]), np.diag([0.0, 9.0])])
+    assert observed_variance(complete, lost) == pytest.approx(np.array([[1 / 3, 1 / 2], [1 / 4, 50.0]]))
 
 
 def test_the_most_informative_assessor_is_first(table: pd.DataFrame) -> None:

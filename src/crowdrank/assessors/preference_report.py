@@ -12,12 +12,23 @@ from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.model import Aggregator
-from crowdrank.consensus.preference_assessors import DIFFERENCES, answer_probabilities, newton_step
+from crowdrank.consensus.pair_probabilities import shard_covariances
+from crowdrank.consensus.preference_assessors import (
+    DIFFERENCES,
+    answer_information,
+    answer_probabilities,
+    answer_scores,
+)
+from crowdrank.engine.passes import single_blas_thread
 from crowdrank.judgments import ids
 from crowdrank.judgments.preferences import Preferences
 
 CONFIDENCE_Z = 1.959963984540054
 """Number of standard errors on each side of a 95% interval."""
+MAX_MISSING = 0.99
+"""Maximum share of the information on assessors that is missing because relevance is not known."""
+MIN_VARIANCE = 1e-12
+"""Minimum variance of the difference of two documents."""
 
 
 def add_preference_columns(report: pa.Table | None, model: Aggregator) -> pa.Table:
@@ -80,7 +91,8 @@ def preference_table(model: GDA) -> pa.Table:
         "sharpness": own["sharpness"],
     }
     if "position_bias" in own.column_names:
-        columns |= {"position_bias": own["position_bias"], **_position_bias(params, theta, counts)}
+        missing = missing_information(model)[chosen]
+        columns |= {"position_bias": own["position_bias"], **_position_bias(params, theta, counts, missing)}
     if "ties" in own.column_names:
         columns["ties"] = own["ties"]
     cyclic, triads = count_cycles(model.preferences_)
@@ -105,18 +117,18 @@ def preference_information(params: Floats, active: Floats) -> Floats:
     return information(prior / prior.sum(), likelihood)[0]
 
 
-def _position_bias(params: Floats, theta: Arrays, counts: Floats) -> dict[str, Floats]:
+def _position_bias(params: Floats, theta: Arrays, counts: Floats, missing: Floats) -> dict[str, Floats]:
     """Return interval and p-value of the position bias of each assessor.
 
-    The posterior of the offset o is normal with the precision at the mode. The test divides the prior out of it: the
-    estimate by the answers alone is compared with 0 (Wald).
+    The posterior of the offset o is normal with the precision at the mode, where relevance is integrated out. The test
+    divides the prior out of it: the estimate by the answers alone is compared with 0 (Wald).
     """
     from scipy.special import ndtr
 
     active = theta["preference_active"].astype(bool)
     mean, precision = theta["preference_mean"], 1.0 / theta["preference_sd"] ** 2
-    _, variance = newton_step(params, mean, precision, active, counts)
-    offset, posterior = params[:, 1], 1.0 / variance[:, 1]
+    complete = answer_information(params, active, counts) + np.diag(precision)
+    offset, posterior = params[:, 1], 1.0 / observed_variance(complete, missing)[:, 1]
     by_answers = np.maximum(posterior - precision[1], 1e-9)
     estimate = (posterior * offset - precision[1] * mean[1]) / by_answers
 
@@ -132,6 +144,52 @@ def _position_bias(params: Floats, theta: Arrays, counts: Floats) -> dict[str, F
         "position_bias_upper": bias(offset + error),
         "position_bias_p": 2.0 * ndtr(-np.abs(estimate) * np.sqrt(by_answers)),
     }
+
+
+def observed_variance(complete: Floats, missing: Floats) -> Floats:
+    """Return the variances by the observed information, complete minus missing (Louis 1982), (n_assessors, 4).
+
+    >>> observed_variance(np.array([[[4.0]]]), np.array([[[3.0]]])).tolist()
+    [[1.0]]
+    """
+    root = np.linalg.inv(np.linalg.cholesky(complete))
+    share, axes = np.linalg.eigh(root @ missing @ root.transpose(0, 2, 1))
+    axes = root.transpose(0, 2, 1) @ axes
+    return np.asarray((axes**2 / (1.0 - np.clip(share, 0.0, MAX_MISSING))[:, None, :]).sum(axis=2))
+
+
+@single_blas_thread()
+def missing_information(model: GDA) -> Floats:
+    """Return the information on the parameters of assessors that is missing because relevance is not known.
+
+    It is the posterior covariance of the gradient of the log likelihood of an assessor's answers, (n_assessors, 4, 4).
+    An answer's gradient is taken as linear in the difference of its documents (Gauss-Hermite rule with two points),
+    and the differences of the answers have the joint posterior of the documents.
+    """
+    _, theta, passes = model._open_passes(model.judgments_, model.preferences_)
+    missing = np.zeros((len(theta["preference_params"]), 4, 4))
+    for number in range(len(passes.shards)):
+        shard = passes.shards.load(number)
+        if shard.preferences is None or not len(shard.preferences):
+            continue
+        preferences, weight = shard.preferences, model._start(shard)["preference_weight"]
+        ends = preferences.query_offsets[1]
+        for query, (items, mode, covariance) in enumerate(shard_covariances(model, shard, theta)):
+            rows = slice(ends[query], ends[query + 1])
+            left, right = (np.searchsorted(items, side[rows]) for side in (preferences.left, preferences.right))
+            known, code = np.unique(preferences.assessor[rows], return_inverse=True)
+            variance = np.diagonal(covariance)
+            sd = np.sqrt(np.maximum(variance[left] + variance[right] - 2.0 * covariance[left, right], MIN_VARIANCE))
+            own = theta["preference_params"][known][code], theta["preference_active"].astype(bool)
+            high, low = (
+                answer_scores(*own, mode[left] - mode[right] + step, preferences.answer[rows]) for step in (sd, -sd)
+            )
+            slope = weight[rows, None] * (high - low) / (2.0 * sd[:, None])
+            by_item = np.zeros((len(known), len(items), 4))
+            np.add.at(by_item, (code, left), slope)
+            np.subtract.at(by_item, (code, right), slope)
+            missing[known] += by_item.transpose(0, 2, 1) @ (covariance @ by_item)
+    return missing
 
 
 def count_cycles(preferences: Preferences) -> tuple[Integers, Integers]:

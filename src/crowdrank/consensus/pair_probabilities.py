@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -129,25 +129,21 @@ def _correlations(model: GDA, query: Integers) -> dict[int, tuple[Integers, Floa
     found, first = {}, 0
     for number in range(len(passes.shards)):
         shard = passes.shards.load(number)
-        if shard.preferences is not None and len(shard.preferences):
-            for items, correlation in _shard_correlations(model, shard, theta):
-                found[int(query[first + items[0]])] = (first + items, correlation)
+        for items, _, covariance in shard_covariances(model, shard, theta):
+            sd = np.sqrt(np.diagonal(covariance))
+            found[int(query[first + items[0]])] = (first + items, covariance / np.outer(sd, sd))
         first += shard.n_items
     return found
 
 
-def _shard_correlations(model: GDA, shard: Shard, theta: Arrays) -> list[tuple[Integers, Floats]]:
-    """Return items with a preference and the correlations of their relevance, for each query of a shard."""
+def shard_covariances(model: GDA, shard: Shard, theta: Arrays) -> Iterator[tuple[Integers, Floats, Floats]]:
+    """Yield items with a preference, the joint mode and the covariance of their relevance, for each query."""
     preferences = shard.preferences
-    assert preferences is not None
+    if preferences is None or not len(preferences):
+        return
     local, shares = model._start(shard), theta["shares"]
     prior = shares if shard.score is None else model._item_priors(shard, theta)
     by_grades, _ = expectation_step(shard, theta["likelihood"], model._gold(theta), prior, local.get("weight"), shares)
     on_line = model._split(by_grades).sum(axis=1)
     on_line /= np.maximum(on_line.sum(axis=1, keepdims=True), 1e-300)
-    weight = local["preference_weight"]
-    found = []
-    for items, _, covariance in joint_covariances(preferences, on_line, theta["nodes"], theta, weight):
-        sd = np.sqrt(np.diagonal(covariance))
-        found.append((items, covariance / np.outer(sd, sd)))
-    return found
+    yield from joint_covariances(preferences, on_line, theta["nodes"], theta, local["preference_weight"])

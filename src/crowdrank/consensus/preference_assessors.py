@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crowdrank._typing import Arrays, Booleans, Floats
+from crowdrank._typing import Arrays, Booleans, Codes, Floats
 from crowdrank.consensus.curves import PRIOR_ASSESSORS, assessor_blocks
 
 N_ANSWERS = 5
@@ -172,28 +172,46 @@ def newton_step(
 
 def _derivatives(params: Floats, active: Booleans, counts: Floats, probabilities: Floats) -> tuple[Floats, Floats]:
     """Return gradient (n_assessors, 4) and Fisher information (n_assessors, 4, 4) of the expected log likelihood."""
-    sharpness = np.exp(params[:, :1])
-    below = cumulative(sharpness * DIFFERENCES + params[:, 1:2], cut_points(params, active)[:, None, :])
-    density = below * (1.0 - below)  # (n_assessors, n_differences, 6), 0 at both ends
-    inner, gap = np.exp(params[:, 2, None]), np.exp(params[:, 3, None])
-    by_x = -density
-    outer_sign, inner_sign = np.array([0, -1, 0, 0, 1, 0]), np.array([0, -1, -1, 1, 1, 0])
-    changes = np.stack(
-        [
-            by_x * (sharpness * DIFFERENCES)[:, :, None],
-            by_x,
-            density * inner_sign * inner[:, :, None],
-            density * outer_sign * gap[:, :, None],
-        ],
-        axis=-1,
-    )
-    jacobian = np.diff(changes, axis=2) * active  # (n_assessors, n_differences, 5, 4)
+    jacobian = _jacobian(params, active, DIFFERENCES)
     ratio = 1.0 / np.maximum(probabilities, SMALLEST)
     possible = probabilities > SMALLEST
     gradient = np.einsum("adk,adkp->ap", np.where(possible, counts * ratio, 0.0), jacobian)
     weight = np.where(possible, counts.sum(axis=2, keepdims=True) * ratio, 0.0)
     information = np.einsum("adk,adkp,adkq->apq", weight, jacobian, jacobian, optimize=True)
     return gradient, information
+
+
+def answer_information(params: Floats, active: Booleans, counts: Floats) -> Floats:
+    """Return the Fisher information of answers by their differences on the parameters, (n_assessors, 4, 4)."""
+    return _derivatives(params, active, counts, answer_probabilities(params, active))[1]
+
+
+def _jacobian(params: Floats, active: Booleans, differences: Floats) -> Floats:
+    """Return the derivatives of P(answer | difference) by the parameters, (n_assessors, n_differences, 5, 4)."""
+    sharpness = np.exp(params[:, :1])
+    below = cumulative(sharpness * differences + params[:, 1:2], cut_points(params, active)[:, None, :])
+    density = below * (1.0 - below)  # (n_assessors, n_differences, 6), 0 at both ends
+    inner, gap = np.exp(params[:, 2, None]), np.exp(params[:, 3, None])
+    by_x = -density
+    outer_sign, inner_sign = np.array([0, -1, 0, 0, 1, 0]), np.array([0, -1, -1, 1, 1, 0])
+    changes = np.stack(
+        [
+            by_x * (sharpness * differences)[:, :, None],
+            by_x,
+            density * inner_sign * inner[:, :, None],
+            density * outer_sign * gap[:, :, None],
+        ],
+        axis=-1,
+    )
+    return np.asarray(np.diff(changes, axis=2) * active)
+
+
+def answer_scores(params: Floats, active: Booleans, difference: Floats, answer: Codes) -> Floats:
+    """Return the gradient of log P(answer | difference) by the parameters of the assessor of each answer, (n, 4)."""
+    row = np.arange(len(answer))
+    probability = answer_probabilities(params, active, difference[:, None])[row, 0, answer]
+    change = _jacobian(params, active, difference[:, None])[row, 0, answer]
+    return np.asarray(change / np.maximum(probability, SMALLEST)[:, None])
 
 
 def preference_columns(theta: Arrays, answer_counts: Floats) -> Arrays:
