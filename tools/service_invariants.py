@@ -46,7 +46,13 @@ INVARIANTS = {
         WHERE answer.pair_id {OF_PROJECT} AND (event.pair_id <> answer.pair_id
             OR event.assessor_id <> answer.assessor_id OR event.kind <> answer.kind
             OR event.generation <> answer.generation OR event.is_counted <> answer.is_counted
-            OR coalesce(event.grade, -1) <> coalesce(answer.grade, -1))""",
+            OR coalesce(event.grade, -1) <> coalesce(answer.grade, -1)
+            OR coalesce(event.swapped_grade, -1) <> coalesce(answer.swapped_grade, -1))""",
+    "only LLM judges compare in both orders": f"""
+        SELECT answer.pair_id FROM answer JOIN assessor ON assessor.id = answer.assessor_id
+        JOIN pair ON pair.id = answer.pair_id
+        WHERE answer.pair_id {OF_PROJECT} AND answer.swapped_grade IS NOT NULL
+        AND (assessor.kind <> 'llm' OR pair.other_document_id IS NULL)""",
 }
 """Queries that find violations of what must hold after every transaction."""
 

@@ -12,15 +12,17 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
-from crowdrank.errors import UsageError
-from crowdrank.llm_judges.service_judging import ServiceClient
+from crowdrank.readers.preference_files import read_preferences
 from crowdrank.readers.read import read_judgments
 from crowdrank.service.domain.credentials import create_token
-from crowdrank.service.domain.pairs import PairRow, add_pairs
-from crowdrank.service.domain.people import add_member, create_assessor
+from crowdrank.service.domain.pairs import DocumentRow, PairRow, add_pairs
+from crowdrank.service.domain.people import add_member, create_assessor, find_assessor, update_assessor
+from crowdrank.service.domain.progress import project_status
 from crowdrank.service.domain.projects import create_project, get_project, update_project
+from crowdrank.service.domain.quotas import committed_money
 from crowdrank.service.store.database import Database
 from crowdrank.service.store.migrations import upgrade
+from tools.service_invariants import find_violations
 from tools.service_load import RunningService
 
 from .fake_endpoint import Reply, document_of, error, serve
@@ -242,9 +244,103 @@ def test_a_wrong_address_or_token_is_one_error(
     assert list(Path().glob("*.sqlite-*")) == []
 
 
-def test_projects_that_ask_for_preferences_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {"name": "jam", "grades": ["left", "tie", "right"], "task": "preferences"}
-    monkeypatch.setattr(ServiceClient, "_send", lambda *arguments, **content: answer)
-    with ServiceClient("http://127.0.0.1:9", "jam", "token") as client, pytest.raises(UsageError) as caught:
-        client.fetch_scale()
-    assert caught.value.kind == "is-preferences"
+# Comparisons.
+
+
+@pytest.fixture
+def compared(served: RunningService, jam: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Create a project with three comparisons and the judges of the project of grades, at a price of 0.5 each."""
+    database, name = Database(served.target), f"prefer-{jam}"
+    now = database.now()
+    rows = [
+        PairRow(
+            "q", f"d{low}", query_text="jam", title=f"Jam {low}", other=DocumentRow(f"d{high}", title=f"Jam {high}")
+        )
+        for low, high in ((0, 1), (0, 2), (1, 2))
+    ]
+
+    def create(connection: Any) -> None:
+        project = create_project(connection, name, None, now, task="preferences", quotas={"llm": (2, 2)}, budget=7.0)
+        add_pairs(connection, project, rows, now)
+        for judge in JUDGES:
+            person = find_assessor(connection, f"{judge}-{jam}")
+            assert person is not None
+            add_member(connection, project.id, person.id, "judge", now)
+            update_assessor(connection, person.id, {"price": 0.5})
+
+    database.write(create)
+    database.close()
+    return name
+
+
+def preferred(body: dict[str, Any]) -> str:
+    """Return the side of the title with the larger number."""
+    left, right = (body["messages"][-1]["content"].split(f"BEGIN {side} ")[1] for side in ("LEFT", "RIGHT"))
+    return "left" if left.split("\n")[1] > right.split("\n")[1] else "right"
+
+
+def compare_titles(number: int, body: dict[str, Any]) -> Reply:
+    return Reply(json.dumps({"preference": preferred(body)}))
+
+
+def compare_by_name(number: int, body: dict[str, Any]) -> Reply:
+    """Let the first judge prefer a document, and the second one the left side."""
+    return Reply(json.dumps({"preference": preferred(body) if body["model"] == "first" else "left"}))
+
+
+def test_comparisons_are_answered_in_both_orders(
+    served: RunningService, compared: str, project: Project, run: Callable[..., Any]
+) -> None:
+    with serve(compare_by_name) as endpoint:
+        write_judges(project, endpoint.url, prompt="preference", prices={"input": 1.0, "output": 2.0})
+        done = run(*command(served, compared, "--budget", 1))
+        again = run(*command(served, compared, "--budget", 1))
+    assert {row["assessor"]: row["answered"] for row in done["judges"]} == dict.fromkeys(JUDGES, 3)
+    assert {row["status"] for row in again["judges"]} == {"no-pairs"}
+    assert len(endpoint.bodies) == 2 * 3 * 2
+    assert done["charged"] == pytest.approx(endpoint.cost(1.0, 2.0))
+    read = read_preferences(f"{served.target}?project={compared}")
+    frame = read.frame.assign(judge=[name.partition("-")[0] for name in read.frame["assessor"]])
+    found = {tuple(row) for row in frame[["judge", "left", "right", "preference"]].values.tolist()}
+    orders = [(f"d{one}", f"d{other}") for one in range(3) for other in range(3) if one != other]
+    assert found == {("first", one, other, -1 if one > other else 1) for one, other in orders} | {
+        ("second", one, other, -1) for one, other in orders
+    }
+    database = Database(served.target)
+    with database.read() as connection:
+        stored = get_project(connection, compared)
+        status = project_status(connection, stored, database.now())
+        assert find_violations(connection, stored.id) == []
+        assert committed_money(connection, stored.id) == status.cost == 2 * 3 * 2 * 0.5
+        assert (status.labels["llm"], status.pairs.complete, status.n_answers) == ((6, 6), 3, 6)
+    database.close()
+
+
+def test_a_comparison_with_one_order_missing_is_put_off(
+    served: RunningService, compared: str, project: Project, run: Callable[..., Any]
+) -> None:
+    def refuse_one(number: int, body: dict[str, Any]) -> Reply:
+        content = body["messages"][-1]["content"]
+        refused = "Jam 2" in content.split("BEGIN RIGHT")[0] and "Jam 0" in content
+        return Reply("perhaps") if refused else compare_titles(number, body)
+
+    with serve(refuse_one) as endpoint:
+        write_judges(project, endpoint.url, ("first",), prompt="preference")
+        done = run(*command(served, compared))
+    assert (done["judges"][0]["answered"], done["judges"][0]["put_off"], len(endpoint.bodies)) == (2, 1, 6)
+    assert n_held(served) == 0
+    with serve(compare_titles) as endpoint:
+        write_judges(project, endpoint.url, ("first",), prompt="preference")
+        done = run(*command(served, compared, "--retry", "unreadable"))
+    assert done["judges"][0]["answered"] == 1
+    assert len(read_preferences(f"{served.target}?project={compared}")) == 6
+
+
+def test_judges_need_a_prompt_for_the_task_of_the_project(
+    served: RunningService, jam: str, compared: str, project: Project
+) -> None:
+    write_judges(project, "http://127.0.0.1:9/v1", ("first",))
+    assert refusal(*command(served, compared)).kind == "other-prompts"
+    write_judges(project, "http://127.0.0.1:9/v1", ("first",), prompt="preference")
+    assert refusal(*command(served, jam)).kind == "other-prompts"
+    assert n_held(served) == 0

@@ -19,10 +19,25 @@ from crowdrank.readers.preference_files import read_preferences
 from crowdrank.readers.read import read_gold, read_judgments
 from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import ComparisonContent, DocumentRow, PairRow, list_pairs
-from crowdrank.service.domain.progress import ChosenSides, answers_of, chosen_sides, file_content, project_status
+from crowdrank.service.domain.progress import (
+    ChosenSides,
+    answers_of,
+    chosen_sides,
+    coded_answers,
+    coded_preferences,
+    file_content,
+    project_status,
+)
 from crowdrank.service.domain.projects import PREFERENCE_ANSWERS, get_project
+from crowdrank.service.domain.quotas import committed_money
 from crowdrank.service.model.disputes import disputed_pairs, project_labels, read_answers
-from crowdrank.service.model.fits import fit_project, latest_snapshot, list_reliabilities, list_standings
+from crowdrank.service.model.fits import (
+    compared_assessors,
+    fit_project,
+    latest_snapshot,
+    list_reliabilities,
+    list_standings,
+)
 from crowdrank.service.model.refits import Refits
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema
@@ -266,6 +281,96 @@ def test_a_preferred_side_is_shown(database: Database) -> None:
     assert found == {1: ChosenSides(12, 0), 2: ChosenSides(0, 0), 3: ChosenSides(0, 1)}
     assert found[1].p_value == pytest.approx(2 / 2**12)
     assert found[3].p_value == 1
+
+
+# Both orders.
+
+
+def both(comparing: Comparing, assessor: int, lease: Any, grade: str, swapped: str, **fields: Any) -> Any:
+    """Answer a comparison in both orders."""
+    return comparing.answer(assessor, lease, grade=grade, swapped_grade=swapped, **fields)
+
+
+def test_llm_judges_answer_in_both_orders(database: Database, database_target: str) -> None:
+    comparing = Comparing(database, 2, ("llm", "llm", "human"), quotas={"llm": (2, 2), "human": (1, 1)})
+    expected, sides = [], set()
+    while leases := comparing.next(1).leases:
+        left, right = shown_left(leases[0])
+        sides.add(left < right)
+        receipt = both(comparing, 1, leases[0], "left", "right", client_id=leases[0].token, active_ms=3000)
+        assert receipt == both(comparing, 1, leases[0], "left", "right", client_id=leases[0].token, active_ms=3000)
+        with pytest.raises(Conflict) as other:
+            both(comparing, 1, leases[0], "left", "tie", client_id=leases[0].token)
+        assert other.value.kind == "client-id-taken"
+        expected += [(leases[0].content.query, left, right, -1), (leases[0].content.query, right, left, 1)]
+    assert sides == {True, False}
+    assert {row["taken"] for row in comparing.rows(schema.quota, kind="llm")} == {1}
+    with database.read() as connection:
+        table = answers_of(connection, comparing.project)
+        assert chosen_sides(connection, comparing.project) == {1: ChosenSides(6, 6)}
+        coded = coded_answers(connection, comparing.project)
+        assert coded is not None
+        preferences = coded_preferences(connection, coded)
+        assert preferences is not None
+    for found in (table.to_pandas(), preferences.frame.to_pandas(), read_preferences(database_target).frame):
+        rows = found[["query", "left", "right", "preference"]].values.tolist()
+        assert sorted(map(tuple, rows)) == sorted(expected)
+    assert set(table["duration"].to_pylist()) == set(coded.judgments.extras["duration"].tolist()) == {1.5}
+    assert compared_assessors(coded.judgments) == set(), "both answers are of one judge"
+    fitted = fit_project(database, comparing.project)
+    assert fitted.model.judgments_.n_assessors == 1
+    assert len(fitted.model.judgments_) == 12
+    comparing.check_invariants()
+
+
+@pytest.mark.parametrize("kind", ["human", "expert"])
+def test_people_answer_in_one_order(database: Database, kind: str) -> None:
+    comparing = Comparing(database, 1, (kind,), quotas={kind: (1, 1)})
+    with pytest.raises(Invalid) as refused:
+        both(comparing, 1, comparing.lease(1), "left", "right")
+    assert refused.value.kind == "one-order"
+    judging = Judging(database, 1, ("llm",), name="grades", quotas={"llm": (1, 1)})
+    member = judging.rows(schema.membership)[-1]["assessor_id"]
+    with pytest.raises(Invalid) as needless:
+        judging.answer(member, pair_id=judging.rows(schema.pair)[-1]["id"], swapped_grade=1)
+    assert needless.value.kind == "one-order"
+
+
+def test_two_orders_cost_the_price_twice(database: Database) -> None:
+    comparing = Comparing(database, 2, ("llm", "human"), budget=5.0, quotas={"llm": (1, 1), "human": (1, 1)})
+
+    def spent() -> float:
+        with database.read() as connection:
+            assert project_status(connection, comparing.project, database.now()).cost <= 5.0
+            return committed_money(connection, comparing.project.id)
+
+    leases = comparing.next(1, 6).leases
+    assert (len(leases), spent()) == (2, 4.0)
+    both(comparing, 1, leases[0], "left", "right")
+    comparing.answer(1, leases[1], kind="cannot-judge")
+    assert spent() == 3.0
+    again = comparing.undo(1).lease
+    assert spent() == 4.0
+    both(comparing, 1, again, "left", "right")
+    assert comparing.next(1).reason == "budget-spent"
+    assert (len(comparing.next(2, 6).leases), spent()) == (1, 5.0)
+
+
+def test_orders_that_differ_are_disputed_and_no_correct_honeypot(database: Database) -> None:
+    comparing = Comparing(database, 0, ("llm",), quotas={"llm": (1, 1)})
+    rows = [comparison("q", "a", f"b{number}") for number in range(3)]
+    gold = [comparison("g", "x", f"y{number}", kind="gold", gold_grade="left") for number in range(3)]
+    comparing.add(*rows, *gold)
+    pairs = [row["id"] for row in comparing.rows(schema.pair)]
+    for pair_id, second in zip(pairs, ("right", "left", "tie") * 2, strict=True):
+        comparing.answer(1, pair_id=pair_id, grade="left", swapped_grade=second)
+    with database.read() as connection:
+        assert disputed_pairs(connection, comparing.project, None) == [pairs[1], pairs[2]]
+        _, answers = read_answers(connection, comparing.project, [pairs[1]])[pairs[1]]
+        gold_accuracy = project_status(connection, comparing.project, database.now()).assessors[0].gold
+    assert [one.grade for one in answers] == ["left", "right"]
+    assert (gold_accuracy.n_answered, gold_accuracy.n_correct) == (3, 1)
+    comparing.check_invariants()
 
 
 # Exports.

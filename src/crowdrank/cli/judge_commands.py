@@ -419,7 +419,8 @@ def judge_service(
 
     Every judge is an LLM judge of the project; `token_variable` in the file of judges names the environment variable
     with its token. Texts are sent to the endpoints of the judges and to nobody else. A call without a grade puts the
-    pair off. Running the command again goes on where it stopped. Needs the extra `llm`.
+    pair off. Two documents to compare are asked about in both orders. Running the command again goes on where it
+    stopped. Needs the extra `llm`.
 
     Examples:
         crowdrank judge service http://127.0.0.1:8000 --project jam --judges judges.toml --ledger jam.sqlite
@@ -471,8 +472,8 @@ def _judge_pairs(
 
     with ExitStack() as stack:
         clients = {name: stack.enter_context(ServiceClient(url, project, token)) for name, token in tokens.items()}
-        scale = clients[judges[0].name].fetch_scale()
-        work = ServiceJudging(judges, clients, scale, ledger, spending.budget, spending.retried)
+        scale, compares = clients[judges[0].name].fetch_task()
+        work = ServiceJudging(judges, clients, scale, compares, ledger, spending.budget, spending.retried)
         try:
             while True:
                 for n_sent in work.run():

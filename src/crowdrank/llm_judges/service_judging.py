@@ -1,7 +1,8 @@
 """Let LLM judges judge pairs of a judging service, through its API.
 
 Each judge is an assessor of the service. It leases pairs, its endpoint is called as in `judge run`, with a ledger, and
-its grades are sent to the service. A pair without a grade gets the answer "later", so that others get it first.
+its grades are sent to the service. A pair without a grade gets the answer "later", so that others get it first. A
+comparison of two documents is asked in both orders; both preferences are one answer, so that both or none are sent.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from urllib.parse import quote, urlsplit
 from crowdrank.errors import JudgeError, UsageError, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.caller import Clock, require_httpx2
-from crowdrank.llm_judges.judges import Judge
+from crowdrank.llm_judges.judges import Judge, select_judges
 from crowdrank.llm_judges.judging_plan import JudgingPlan, JudgingResult, run_judges
 from crowdrank.llm_judges.judging_task import JudgingTask
 from crowdrank.llm_judges.ledger import Ledger
+from crowdrank.llm_judges.replies import PREFERENCE_NAMES
 from crowdrank.readers.texts import Texts
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class LeasedPair:
 
     Attributes:
         token: token of the lease, sent back with the answer.
-        query, document: ids of the pair.
+        query, document, other: ids of the pair; of a comparison, `document` is on the left and `other` on the right.
         content: texts of the pair, as the service sends them.
 
     """
@@ -52,12 +54,27 @@ class LeasedPair:
     query: str
     document: str
     content: Mapping[str, Any]
+    other: str = ""
 
     @classmethod
     def from_json(cls, lease: Mapping[str, Any]) -> LeasedPair:
         """Return a leased pair from its JSON object in the API."""
         content = lease["content"]
-        return cls(lease["token"], content["query"], content["document"], content)
+        other = (content.get("other") or {}).get("document", "")
+        return cls(lease["token"], content["query"], content["document"], content, other)
+
+    @property
+    def orders(self) -> list[tuple[str, ...]]:
+        """Ids of the query and the document, or of the query and the two documents in both orders."""
+        if not self.other:
+            return [(self.query, self.document)]
+        return [(self.query, self.document, self.other), (self.query, self.other, self.document)]
+
+    @property
+    def parts(self) -> dict[str, dict[str, str]]:
+        """Title and text of each document that are not blank, by id."""
+        found = {self.document: _document_parts(self.content)}
+        return found | ({self.other: _document_parts(self.content["other"])} if self.other else {})
 
 
 class ServiceClient:
@@ -89,16 +106,10 @@ class ServiceClient:
     ) -> None:
         self._client.close()
 
-    def fetch_scale(self) -> Scale:
-        """Return the scale of the project; raise UsageError if it asks for preferences."""
+    def fetch_task(self) -> tuple[Scale, bool]:
+        """Return the scale of the project, and whether it asks which of two documents is better."""
         project = self._send("GET", "")
-        if project.get("task") == "preferences":
-            problem = (
-                f"The project {shown(project['name'])} asks which of two documents is better, and judges give grades"
-            )
-            fix = "name a project that asks for grades"
-            raise UsageError(problem, kind="is-preferences", fix=fix)
-        return Scale.parse(project["grades"])
+        return Scale.parse(project["grades"]), project["task"] == "preferences"
 
     def lease_pairs(self, count: int) -> tuple[list[LeasedPair], str]:
         """Lease up to `count` pairs; return them, and the status of the judge or why it gets no pairs."""
@@ -158,13 +169,13 @@ class JudgeProgress:
 
     Attributes:
         answered: number of grades sent.
-        put_off: (query id, document id) of the pairs that got the answer "later" because a call gave no grade.
+        put_off: ids of query and documents of the pairs that got the answer "later" because a call gave no grade.
         status: why the judge got no more pairs, or was stopped.
 
     """
 
     answered: int = 0
-    put_off: set[tuple[str, str]] = field(default_factory=set)
+    put_off: set[tuple[str, ...]] = field(default_factory=set)
     status: str = ""
 
 
@@ -176,6 +187,7 @@ class ServiceJudging:
         judges: the judges.
         clients: client of the service for each judge, by name.
         scale: scale of the project.
+        compares: whether the project asks which of two documents is better.
         ledger: store of the outcomes and costs.
         budget: maximum total cost of all calls in the ledger, or None without a limit.
         retry: statuses in the ledger whose calls are made again.
@@ -188,6 +200,7 @@ class ServiceJudging:
     judges: Sequence[Judge]
     clients: Mapping[str, ServiceClient]
     scale: Scale
+    compares: bool
     ledger: Ledger
     budget: float | None = None
     retry: Sequence[str] = ()
@@ -198,7 +211,8 @@ class ServiceJudging:
     def __post_init__(self) -> None:
         self.progress = {judge.name: JudgeProgress() for judge in self.judges}
         for judge in self.judges:
-            if judge.scale(self.scale).names != self.scale.names:
+            select_judges([judge], compares=self.compares, source=f"judge {judge.name}")
+            if not self.compares and judge.scale(self.scale).names != self.scale.names:
                 problem = (
                     f"The judge {shown(judge.name)} has the grades {judge.scale(self.scale)}, and the project has "
                     f"{self.scale}"
@@ -222,25 +236,25 @@ class ServiceJudging:
         leases, progress.status = client.lease_pairs(
             min(PAIRS_PER_CONCURRENT_CALL * judge.concurrency, MAX_LEASED_PAIRS)
         )
-        again = [lease for lease in leases if (lease.query, lease.document) in progress.put_off]
+        again = [lease for lease in leases if lease.orders[0] in progress.put_off]
         client.release_leases(again)
         return [lease for lease in leases if lease not in again]
 
     def _judge_pairs(self, leases_by_judge: Mapping[str, Sequence[LeasedPair]]) -> int:
         """Call the judges for their leased pairs and send the answers; return the number of grades.
 
-        Pairs whose document has no text are not judged. All leases are returned if an error is raised.
+        Pairs with a document without a text are not judged. All leases are returned if an error is raised.
         """
         judges = {judge.name: judge for judge in self.judges}
         asked = [
             (judges[name], lease)
             for name, leases in leases_by_judge.items()
             for lease in leases
-            if _document_parts(lease.content)
+            if all(lease.parts.values())
         ]
         task = JudgingTask(
-            [(lease.query, lease.document) for _, lease in asked],
-            [judge for judge, _ in asked],
+            [pair for _, lease in asked for pair in lease.orders],
+            [judge for judge, lease in asked for _ in lease.orders],
             _pair_texts([lease for _, lease in asked]),
             self.scale,
         )
@@ -259,13 +273,17 @@ class ServiceJudging:
         Pairs without a grade get the answer "later"; if their judge was stopped, their leases are returned instead.
         """
         self.stopped.update(result.stopped)
-        labels = {(row["assessor"], row["query"], row["document"]): row for row in result.labels.labels.to_pylist()}
+        labels = {(row["assessor"], _asked_pair(row)): row for row in result.labels.labels.to_pylist()}
         n_sent = 0
         for name, leases in leases_by_judge.items():
             progress, client = self.progress[name], self.clients[name]
-            found = [(lease, labels.get((name, lease.query, lease.document))) for lease in leases]
-            graded = [_answer_object(lease, row, self.scale) for lease, row in found if row is not None]
-            missing = [lease for lease, row in found if row is None]
+            found = [(lease, [labels.get((name, pair)) for pair in lease.orders]) for lease in leases]
+            graded = [
+                _answer_object(lease, [row for row in rows if row is not None], self.scale)
+                for lease, rows in found
+                if None not in rows
+            ]
+            missing = [lease for lease, rows in found if None in rows]
             client.send_answers(graded)
             if name in result.stopped:
                 progress.status = result.stopped[name]
@@ -274,19 +292,28 @@ class ServiceJudging:
                 client.send_answers(
                     [{"client_id": lease.token, "lease": lease.token, "kind": "later"} for lease in missing]
                 )
-                progress.put_off.update((lease.query, lease.document) for lease in missing)
+                progress.put_off.update(lease.orders[0] for lease in missing)
             progress.answered += len(graded)
             n_sent += len(graded)
         return n_sent
 
 
-def _answer_object(lease: LeasedPair, row: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
-    """Return the answer to a pair, as an object of the API, from a row of the table of labels."""
-    answer = {"client_id": lease.token, "lease": lease.token, "grade": row["label"]}
-    probabilities = [row.get(name) for name in scale.share_names]
+def _asked_pair(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the ids in a row of the table of labels or preferences, in the order in which they were asked."""
+    return (row["query"], row["left"], row["right"]) if "left" in row else (row["query"], row["document"])
+
+
+def _answer_object(lease: LeasedPair, rows: Sequence[Mapping[str, Any]], scale: Scale) -> dict[str, Any]:
+    """Return the answer to a pair, as an object of the API, from a row of the table of labels for each order."""
+    grades = [PREFERENCE_NAMES[row["preference"] + 1] if lease.other else row["label"] for row in rows]
+    answer = {"client_id": lease.token, "lease": lease.token, "grade": grades[0]}
+    if lease.other:
+        answer["swapped_grade"] = grades[1]
+    probabilities = [None] if lease.other else [rows[0].get(name) for name in scale.share_names]
+    seconds = [row["seconds"] for row in rows]
     return (
         answer
-        | ({} if row["seconds"] is None else {"active_ms": round(1000 * row["seconds"])})
+        | ({} if None in seconds else {"active_ms": round(1000 * sum(seconds))})
         | ({} if None in probabilities else {"probabilities": probabilities})
     )
 
@@ -296,7 +323,7 @@ def _pair_texts(leases: Sequence[LeasedPair]) -> Texts:
     return Texts(
         {lease.query: lease.content["query_text"] or lease.query for lease in leases},
         {lease.query: lease.content["need"] for lease in leases},
-        {(lease.query, lease.document): _document_parts(lease.content) for lease in leases},
+        {(lease.query, document): parts for lease in leases for document, parts in lease.parts.items()},
     )
 
 

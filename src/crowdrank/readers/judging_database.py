@@ -33,8 +33,8 @@ CANNOT_JUDGE_REASON = "cannot judge"
 """Reasons, shown to the user, for which answers are left out."""
 PROJECTS_SQL = "SELECT name, grades, settings FROM project ORDER BY name"
 ANSWERS_SQL = """
-SELECT query, document, other, is_swapped, assessor, kind, family, answer, grade, received, active_ms, price, pair_kind,
-    gold_grade, comment, is_current, probabilities, probability, sample_draw
+SELECT query, document, other, is_swapped, swapped_grade, assessor, kind, family, answer, grade, received, active_ms,
+    price, pair_kind, gold_grade, comment, is_current, probabilities, probability, sample_draw
 FROM judgment WHERE project = :project ORDER BY received, query, document, assessor
 """
 PAIRS_SQL = """
@@ -454,8 +454,12 @@ def preference_table(rows: Iterable[Row], bad_rows: BadRows) -> pa.Table:
     for row in _used_rows(rows, bad_rows):
         if row["answer"] == CANNOT_JUDGE:
             bad_rows.count_left_out(CANNOT_JUDGE_REASON, 1)
-        else:
+        elif row["swapped_grade"] is None:
             kept.append(_preference_row(row))
+        else:  # an answer in both orders is two preferences, which share its time
+            row = {**row, "active_ms": None if row["active_ms"] is None else row["active_ms"] / 2}
+            kept.append(_preference_row(row))
+            kept.append(_preference_row({**row, "grade": row["swapped_grade"], "is_swapped": not row["is_swapped"]}))
     return _with_times(kept, PREFERENCE_SCHEMA)
 
 

@@ -34,6 +34,7 @@ class Answer:
         active_ms: time on the pair, in milliseconds.
         away_ms: time with the page in the background, in milliseconds.
         probabilities: probability of each grade of the scale, for the kind `grade`; None if there are none.
+        swapped_grade: preference of an LLM judge with the two documents on the other sides; None if it was not asked.
 
     """
 
@@ -50,6 +51,7 @@ class Answer:
     active_ms: int | None = None
     away_ms: int | None = None
     probabilities: Sequence[float] | None = None
+    swapped_grade: str | int | None = None
 
 
 def check_grade(answer: Answer, project: Project, location: str) -> int | None:
@@ -69,6 +71,24 @@ def check_grade(answer: Answer, project: Project, location: str) -> int | None:
         fix = f"send one of {project.listed_grades}"
         raise Invalid("the grade is missing", place=location, kind="unknown-grade", fix=fix)
     return project.grade_code(answer.grade, place=location)
+
+
+def check_swapped_grade(answer: Answer, project: Project, kind: str, location: str) -> int | None:
+    """Return the position of the second preference, None if there is none; raise Invalid unless it may be given.
+
+    Args:
+        answer: the answer.
+        project: the project.
+        kind: kind of the assessor.
+        location: location of the answer, for messages.
+
+    """
+    if answer.swapped_grade is None:
+        return None
+    if kind != "llm" or not project.asks_preferences or answer.kind != "grade":
+        problem = "swapped_grade is only for preferences of LLM judges, beside a grade"
+        raise Invalid(problem, place=location, kind="one-order", fix="leave it out")
+    return project.grade_code(answer.swapped_grade, place=location)
 
 
 def check_probabilities(answer: Answer, project: Project, location: str) -> list[float] | None:

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
 
 from crowdrank.errors import shown
-from crowdrank.service.domain.answer_fields import Answer, check_grade, check_probabilities
+from crowdrank.service.domain.answer_fields import Answer, check_grade, check_probabilities, check_swapped_grade
 from crowdrank.service.domain.leases import (
     JudgingMember,
     Lease,
     get_leases,
     insert_leases,
     lock_member,
+    pair_price,
     require_judging,
 )
 from crowdrank.service.domain.pairs import find_pairs
@@ -315,8 +316,11 @@ class _AnswerRecorder:
     ) -> Mapping[str, Any]:
         """Return the event of an answer: the stored one of the same client id, or a new one."""
         grade = check_grade(answer, self.project, location)
+        swapped_grade = check_swapped_grade(answer, self.project, self.member.kind, location)
         probabilities = check_probabilities(answer, self.project, location)
-        if pair.is_swapped:
+        if not pair.is_swapped:
+            swapped_grade = self._swap_sides(swapped_grade)
+        else:
             grade = self._swap_sides(grade)
             probabilities = None if probabilities is None else probabilities[::-1]
         content = {
@@ -324,6 +328,7 @@ class _AnswerRecorder:
             "kind": answer.kind,
             "grade": grade,
             "is_swapped": pair.is_swapped,
+            "swapped_grade": swapped_grade,
             "comment": answer.comment,
             "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
             "probabilities": probabilities,
@@ -467,7 +472,7 @@ class _AnswerRecorder:
     def _make_receipt(self, event: Mapping[str, Any]) -> Receipt:
         pair, feedback = self.states[event["pair_id"]].pair, None
         if pair.kind == "training" and event["kind"] in ("grade", "cannot-judge"):
-            is_correct = event["grade"] == pair.gold_grade
+            is_correct = event["grade"] == pair.gold_grade and event["swapped_grade"] in (None, pair.gold_grade)
             feedback = Feedback(is_correct, self._shown_grade(pair.gold_grade, event) or "", pair.explanation)
         stored = ("client_id", "pair_id", "kind", "generation", "is_late", "is_counted", "received")
         grade = self._shown_grade(event["grade"], event)
@@ -488,13 +493,13 @@ class _AnswerRecorder:
             if execute(_END_LEASES, ends).rowcount < len(ends):
                 raise StaleReadError
         change_taken(self.connection, self.changes)
-        add_spending(self.connection, self.project, self.member.price * self.n_without_lease)
+        add_spending(self.connection, self.project, pair_price(self.project, self.member) * self.n_without_lease)
         event_ids: dict[str, int] = {row.client_id: row.id for row in execute(_INSERT_EVENTS, self.events)}
         by_client_id = {event["client_id"]: event for event in self.events}
         added, changed = [], []
         for pair_id, client_id in self.latest.items():
             event, state = by_client_id[client_id], self.states[pair_id]
-            row = {name: event[name] for name in ("generation", "kind", "grade", "is_counted")}
+            row = {name: event[name] for name in ("generation", "kind", "grade", "swapped_grade", "is_counted")}
             row["event_id"] = event_ids[client_id]
             if state.is_new:
                 added.append({"pair_id": pair_id, "assessor_id": self.member.assessor_id, **row})
@@ -544,6 +549,7 @@ def undo(
         leases = get_leases(connection, project, assessor_id, live, now) if live else []
         return WithdrawnAnswer(stored.pair_id, leases[0] if leases else None)
     require_judging(project, member)
+    add_spending(connection, project, pair_price(project, member) - member.price)  # a new lease allows both orders
     pair_id = connection.execute(_SELECT_LATEST_PAIR_ID, values).scalar() if pair_id is None else min(pair_id, MAX_ID)
     quota = connection.execute(_SELECT_QUOTAS, {**values, "pairs": [pair_id]}).first()
     state = connection.execute(_SELECT_STATES, {**values, "pairs": [pair_id]}).first()

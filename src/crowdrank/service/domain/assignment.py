@@ -40,6 +40,7 @@ from crowdrank.service.domain.leases import (
     find_live_leases,
     insert_leases,
     member_status,
+    pair_price,
     require_member,
 )
 from crowdrank.service.domain.projects import Project
@@ -246,10 +247,11 @@ def _find_or_issue_leases(
     if has_expired:
         lock_spending(connection, project)
         end_expired_leases(connection, now)
-    n_reserved = reserve_labels(connection, project, member.price, count - len(leases)) if is_asked else 0
+    price = pair_price(project, member)
+    n_reserved = reserve_labels(connection, project, price, count - len(leases)) if is_asked else 0
     if n_reserved > 0:
         issued = _issue_leases(connection, project, member, status, n_reserved, now)
-        add_spending(connection, project, member.price * (len(issued) - n_reserved))
+        add_spending(connection, project, price * (len(issued) - n_reserved))
         leases += issued
     if leases:
         return NextPairs(tuple(leases), status)

@@ -157,6 +157,11 @@ def member_status(project: Project, member: JudgingMember) -> Status:
     return "judging"
 
 
+def pair_price(project: Project, member: JudgingMember) -> float:
+    """Return the largest price of an answer to a pair: LLM judges may compare two documents in both orders."""
+    return member.price * (2 if project.asks_preferences and member.kind == "llm" else 1)
+
+
 def require_judging(project: Project, member: JudgingMember) -> None:
     """Raise an error unless a member may judge pairs without a lease."""
     status, named = member_status(project, member), f"project {shown(project.name)}"

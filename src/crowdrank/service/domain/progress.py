@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,7 @@ _CODED = (
         case((schema.pair.c.kind == "gold", schema.pair.c.gold_grade), else_=NO_HONEYPOT),
         case((schema.event.c.probabilities.is_not(None), schema.event.c.id)),
         schema.event.c.is_swapped,
+        schema.answer.c.swapped_grade,
     )
     .join_from(schema.answer, schema.event, schema.event.c.id == schema.answer.c.event_id)
     .join(schema.pair, schema.pair.c.id == schema.answer.c.pair_id)
@@ -149,7 +151,7 @@ def coded_answers(
 
     The keys of the database become codes, and names are read once for each query, document and assessor. The result is
     what :func:`crowdrank.read_judgments` returns for the database. Of a project that asks for preferences, the items
-    are comparisons, whose grades are the answers with the first document on the left.
+    are comparisons, whose grades are the answers with the first document on the left; answers in both orders are two.
     """
     if queries is None:
         found = connection.execute(_CODED, {"in_project": project.id})
@@ -158,7 +160,9 @@ def coded_answers(
     rows = found.cursor.fetchall()  # numbers only: plain tuples take a third of the time
     if not rows:
         return None
-    pair_ids, *keys, grades, received, active, prices, gold, soft_events, is_swapped = zip(*rows, strict=True)
+    if project.asks_preferences:
+        rows = list(chain.from_iterable(map(_split_orders, rows)))
+    pair_ids, *keys, grades, received, active, prices, gold, soft_events, is_swapped, _ = zip(*rows, strict=True)
     if project.asks_preferences:
         keys[1] = pair_ids
     coded = [ids.encode(pa.chunked_array([pa.array(key, pa.int64())])) for key in keys]
@@ -194,6 +198,18 @@ def coded_answers(
         extras={name: column[order] for name, column in extras.items()},
     )
     return CodedAnswers(judgments, np.array(pair_ids)[first], assessor_ids, np.array(is_swapped, bool)[order])
+
+
+def _split_orders(row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return the rows of an answer in `_CODED`: one per order of the documents, which share its time."""
+    *first, grade, received, active, price, gold, soft_event, is_swapped, swapped_grade = row
+    if swapped_grade is None:
+        return [row]
+    active = None if active is None else active / 2
+    return [
+        (*first, grade, received, active, price, gold, soft_event, is_swapped, None),
+        (*first, swapped_grade, received, active, price, gold, None, not is_swapped, None),
+    ]
 
 
 def _item_ids(connection: Connection, project: Project, keys: Integers) -> pa.Array:
@@ -318,7 +334,7 @@ class AssessorProgress:
         n_answers: grades and pairs that cannot be judged.
         n_late: answers under a lease that had ended.
         n_uncounted: answers that take no place of their pair.
-        cost: price of the answers.
+        cost: price of the answers; an answer in both orders of a comparison has the price twice.
         gold: accuracy on gold pairs.
         last_answer: time of the last answer in milliseconds.
 
@@ -364,8 +380,15 @@ def chosen_sides(connection: Connection, project: Project) -> dict[int, ChosenSi
     first, other = PREFERENCE_CODES["left"], PREFERENCE_CODES["right"]
     is_left = or_(and_(grade == first, ~is_swapped), and_(grade == other, is_swapped))
     is_right = or_(and_(grade == other, ~is_swapped), and_(grade == first, is_swapped))
+    second = _ANSWER.c.swapped_grade
+    is_second_left = or_(and_(second == first, is_swapped), and_(second == other, ~is_swapped))
+    is_second_right = or_(and_(second == other, is_swapped), and_(second == first, ~is_swapped))
+    n_left, n_right = (
+        func.count(case((one, 1))) + func.count(case((two, 1)))
+        for one, two in ((is_left, is_second_left), (is_right, is_second_right))
+    )
     rows = connection.execute(
-        select(_ANSWER.c.assessor_id, func.count(case((is_left, 1))), func.count(case((is_right, 1))))
+        select(_ANSWER.c.assessor_id, n_left, n_right)
         .join_from(_ANSWER, _EVENT, _EVENT.c.id == _ANSWER.c.event_id)
         .where(_EVENT.c.project_id == project.id, _ANSWER.c.kind == "grade")
         .group_by(_ANSWER.c.assessor_id)
@@ -467,6 +490,7 @@ def _assessors(connection: Connection, project: Project, now: int) -> tuple[Asse
                 func.count(case((is_later, 1))).label("n_later"),
                 func.count(case((and_(~is_later, _EVENT.c.is_late), 1))).label("n_late"),
                 func.count(case((and_(~is_later, ~_ANSWER.c.is_counted), 1))).label("n_uncounted"),
+                func.count(_ANSWER.c.swapped_grade).label("n_both_orders"),
                 func.max(case((~is_later, _EVENT.c.received))).label("last_answer"),
             )
             .join_from(_ANSWER, _EVENT, _EVENT.c.id == _ANSWER.c.event_id)
@@ -508,7 +532,7 @@ def _assessors(connection: Connection, project: Project, now: int) -> tuple[Asse
             qualification=row.qualification,
             **{name: getattr(work[row.id], name) if row.id in work else 0 for name in counts},
             n_live_leases=n_live.get(row.id, 0),
-            cost=row.price * (work[row.id].n_answers if row.id in work else 0),
+            cost=row.price * (work[row.id].n_answers + work[row.id].n_both_orders if row.id in work else 0),
             gold=gold.get(row.id, GoldAccuracy(0, 0)),
             last_answer=work[row.id].last_answer if row.id in work else None,
         )

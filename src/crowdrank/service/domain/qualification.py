@@ -11,7 +11,12 @@ from crowdrank.service.store import schema
 
 _ANSWER, _PAIR, _MEMBERSHIP = schema.answer, schema.pair, schema.membership
 _IS_ANSWERED = and_(_ANSWER.c.generation == _PAIR.c.generation, _ANSWER.c.kind != "later")
-_IS_CORRECT = and_(_IS_ANSWERED, _ANSWER.c.kind == "grade", _ANSWER.c.grade == _PAIR.c.gold_grade)
+_IS_CORRECT = and_(
+    _IS_ANSWERED,
+    _ANSWER.c.kind == "grade",
+    _ANSWER.c.grade == _PAIR.c.gold_grade,
+    func.coalesce(_ANSWER.c.swapped_grade, _PAIR.c.gold_grade) == _PAIR.c.gold_grade,
+)
 _IS_MINE = and_(_ANSWER.c.pair_id == _PAIR.c.id, _ANSWER.c.assessor_id == bindparam("me"))
 _TRAINING = (
     select(
@@ -26,7 +31,7 @@ _TRAINING = (
 
 @dataclass(frozen=True)
 class GoldAccuracy:
-    """Number of gold pairs that an assessor answered, and answered correctly."""
+    """Number of gold pairs that an assessor answered, and answered correctly: comparisons in all orders asked."""
 
     n_answered: int
     n_correct: int

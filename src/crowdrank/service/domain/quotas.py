@@ -175,8 +175,11 @@ _IS_ROW = _SPENDING.c.project_id == bindparam("in_project")
 _RESERVED = select(_SPENDING.c.reserved).where(_IS_ROW).with_for_update()
 _SET = update(_SPENDING).where(_IS_ROW).values(reserved=bindparam("amount"))
 _ADD = update(_SPENDING).where(_IS_ROW).values(reserved=_SPENDING.c.reserved + bindparam("amount"))
+_N_ORDERS = case((schema.answer.c.swapped_grade.is_not(None), 2), else_=1)
+_MAX_ORDERS = case((and_(schema.assessor.c.kind == "llm", schema.pair.c.other_document_id.is_not(None)), 2), else_=1)
+"""Number of orders of its documents in which a comparison was answered, and in which a lease allows to answer it."""
 _ANSWERS = (
-    select(func.coalesce(func.sum(schema.assessor.c.price), 0.0))
+    select(func.coalesce(func.sum(schema.assessor.c.price * _N_ORDERS), 0.0))
     .select_from(
         schema.pair.join(schema.answer, schema.answer.c.pair_id == schema.pair.c.id).join(
             schema.assessor, schema.assessor.c.id == schema.answer.c.assessor_id
@@ -185,7 +188,7 @@ _ANSWERS = (
     .where(_OF_PROJECT, schema.answer.c.kind != "later")
 )
 _LEASES = (
-    select(func.coalesce(func.sum(schema.assessor.c.price), 0.0))
+    select(func.coalesce(func.sum(schema.assessor.c.price * _MAX_ORDERS), 0.0))
     .select_from(
         schema.lease.join(schema.pair, schema.pair.c.id == schema.lease.c.pair_id).join(
             schema.assessor, schema.assessor.c.id == schema.lease.c.assessor_id

@@ -137,18 +137,22 @@ def disputed_pairs(connection: Connection, project: Project, snapshot: Snapshot 
     """Return the disputed pairs, those whose grades are farthest apart first.
 
     The distance is the standard deviation of the grades. Once the model is fitted, each answer has the informativeness
-    of its assessor as its weight; an assessor whom the fit does not know has the mean of the others.
+    of its assessor as its weight; an assessor whom the fit does not know has the mean of the others. An answer in both
+    orders of a comparison is two.
     """
     of_fit, weight = schema.reliability, _weight(connection, snapshot)
-    grade, snapshot_id = _ANSWER.c.grade, None if snapshot is None else snapshot.id
+    grade, second, snapshot_id = _ANSWER.c.grade, _ANSWER.c.swapped_grade, None if snapshot is None else snapshot.id
+    lowest = func.min(case((second < grade, second), else_=grade))
+    highest = func.max(case((second > grade, second), else_=grade))
+    n_orders = case((second.is_(None), 1), else_=2)
     is_of_assessor = and_(of_fit.c.snapshot_id == snapshot_id, of_fit.c.assessor_id == _ANSWER.c.assessor_id)
     rows = connection.execute(
         select(
             _PAIR.c.id,
-            (func.max(grade) - func.min(grade)).label("range"),
-            func.sum(weight).label("weight"),
-            func.sum(weight * grade).label("total"),
-            func.sum(weight * grade * grade).label("squares"),
+            (highest - lowest).label("range"),
+            func.sum(weight * n_orders).label("weight"),
+            func.sum(weight * (grade + func.coalesce(second, 0))).label("total"),
+            func.sum(weight * (grade * grade + func.coalesce(second * second, 0))).label("squares"),
         )
         .join_from(_PAIR, _ANSWER, _ANSWER.c.pair_id == _PAIR.c.id)
         .join(of_fit, is_of_assessor, isouter=True)
@@ -156,7 +160,7 @@ def disputed_pairs(connection: Connection, project: Project, snapshot: Snapshot 
         .where(_ANSWER.c.generation == _PAIR.c.generation, _ANSWER.c.kind == "grade")
         .where(~_is_adjudicated(project))
         .group_by(_PAIR.c.id)
-        .having(func.min(grade) < func.max(grade))
+        .having(lowest < highest)
     )
     # Rounded, so that the order of equal pairs does not depend on the order in which a database adds numbers.
     keys = [(-round(_standard_deviation(row.weight, row.total, row.squares), 9), -row.range, row.id) for row in rows]
@@ -219,6 +223,7 @@ def read_answers(
             assessor.c.name,
             assessor.c.kind,
             _ANSWER.c.grade,
+            _ANSWER.c.swapped_grade,
             _EVENT.c.comment,
             _EVENT.c.spans,
             _EVENT.c.received,
@@ -235,16 +240,17 @@ def read_answers(
     for row in rows:
         content, answers = found[row.id]
         spans = [] if row.changed > row.received else row.spans or []
-        answers.append(
+        answers.extend(
             GivenAnswer(
                 assessor_id=row.assessor_id,
                 assessor=row.name,
                 kind=row.kind,
-                grade=None if row.grade is None else project.grades[row.grade],
+                grade=None if grade is None else project.grades[grade],
                 comment=row.comment,
                 passages=tuple(_passage(content, span) for span in spans),
                 received=row.received,
             )
+            for grade in ((row.grade,) if row.swapped_grade is None else (row.grade, row.swapped_grade))
         )
     return found
 

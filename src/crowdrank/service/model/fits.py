@@ -168,7 +168,8 @@ class MemberInformation:
 
 def compared_assessors(judgments: Judgments) -> set[str]:
     """Return the names of assessors with enough answers, and enough to pairs that others have answered, too."""
-    is_shared = np.diff(judgments.offsets) > 1
+    answered = np.unique(np.column_stack((judgments.item, judgments.assessor)), axis=0)[:, 0]  # repeats count once
+    is_shared = np.bincount(answered, minlength=judgments.n_items) > 1
     n_answers = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
     n_shared = np.bincount(judgments.assessor, is_shared[judgments.item], judgments.n_assessors)
     compared = np.flatnonzero((n_answers >= MIN_ANSWERS) & (n_shared >= MIN_SHARED))

@@ -362,6 +362,7 @@ event = Table(
     Column("kind", Text, nullable=False),
     Column("grade", Integer, comment="of a comparison: as if its other document had been on the right"),
     Column("is_swapped", Boolean, nullable=False, server_default=false(), comment="the other document was on the left"),
+    Column("swapped_grade", Integer, comment="of an LLM judge: the same with the documents on the other sides"),
     Column("is_late", Boolean, nullable=False, server_default=false(), comment="the lease had ended"),
     Column("is_counted", Boolean, nullable=False, server_default=false(), comment="counted when received"),
     Column("comment", Text),
@@ -375,6 +376,7 @@ event = Table(
     UniqueConstraint("assessor_id", "client_id"),
     _one_of("kind", EVENT_KINDS),
     CheckConstraint("(kind = 'grade') = (grade IS NOT NULL)", name="grade"),
+    CheckConstraint("swapped_grade IS NULL OR grade IS NOT NULL", name="swapped_grade"),
     Index("ix_event_pair_id", "pair_id"),
 )
 
@@ -387,6 +389,7 @@ answer = Table(
     Column("generation", Integer, nullable=False),
     Column("kind", Text, nullable=False, comment="grade, cannot-judge or later"),
     Column("grade", Integer),
+    Column("swapped_grade", Integer),
     Column("is_counted", Boolean, nullable=False, comment="real pairs: whether it takes a place of the quota"),
     Index("ix_answer_assessor_id_event_id", "assessor_id", "event_id"),
     comment="Latest answer of each assessor to each pair, written with its event",

@@ -487,6 +487,9 @@ class NewAnswer(RequestBody):
     grade: Annotated[str, Field(max_length=1000)] | Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | None = Field(
         None, description="Name or number of the grade, for the kind `grade`."
     )
+    swapped_grade: Annotated[str, Field(max_length=1000)] | Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | None = Field(
+        None, description="Preference of an LLM judge with the two documents on the other sides."
+    )
     lease: Annotated[str, Field(max_length=100)] | None = Field(None, description="Token of the lease.")
     pair_id: int | None = Field(None, ge=1, le=MAX_ID, description="Id of the pair.")
     query: Key | None = Field(None, description="Id of the query in your files.")

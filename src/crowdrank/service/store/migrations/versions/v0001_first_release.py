@@ -12,7 +12,7 @@ down_revision = None
 JUDGMENT_VIEW = """
 CREATE VIEW judgment AS
 SELECT project.name AS project, query.key AS query, document.key AS document, other.key AS other,
-    event.is_swapped AS is_swapped, assessor.name AS assessor,
+    event.is_swapped AS is_swapped, answer.swapped_grade AS swapped_grade, assessor.name AS assessor,
     assessor.kind AS kind, assessor.family AS family, assessor.price AS price, pair.kind AS pair_kind,
     pair.gold_grade AS gold_grade, answer.kind AS answer, answer.grade AS grade, event.received AS received,
     event.active_ms AS active_ms, event.comment AS comment, answer.is_counted AS is_counted,
