@@ -288,7 +288,7 @@ def cost_table(
 def share_saved(quality: Floats, target: float) -> float:
     """Return the share of the money that is left when the quality first reaches a target, or -1 if it never does.
 
-    >>> share_saved(np.array([0.5, 0.6, 0.7]), 0.65), share_saved(np.array([0.5, 0.6]), 0.7)
+    >>> round(share_saved(np.array([0.5, 0.6, 0.7]), 0.65), 6), share_saved(np.array([0.5, 0.6]), 0.7)
     (0.25, -1.0)
     """
     reached = np.flatnonzero(quality >= target - 1e-12)

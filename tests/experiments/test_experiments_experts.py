@@ -329,9 +329,7 @@ def test_the_headline_is_judged_by_the_figures(
 
 def test_wrong_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CROWDRANK_DATA", raising=False)
-    with pytest.raises(
-        UsageError, match="The experiment rf10 runs as a whole; --only is for robustness, rigor, quality, experts"
-    ):
+    with pytest.raises(UsageError, match="The experiment rf10 runs as a whole; --only is for preferences, robustness"):
         run_command("rf10", only="mq2008")
     for name in PARTS:
         with pytest.raises(UsageError, match="'magic'"):

@@ -65,7 +65,7 @@ class PreferencePairs(Estimator):
     >>> pool = pd.DataFrame({"query": "q", "document": ["a", "b", "c"]})
     >>> grades = pd.DataFrame({"query": "q", "document": ["a", "b", "c"], "assessor": "x", "grade": [2, 2, 0]})
     >>> PreferencePairs(k=1).next(pool, grades, budget=2)
-    <PreferenceRequests: 2 preferences for 2>
+    <PreferenceRequests: 1 preference for 1>
 
     """
 
