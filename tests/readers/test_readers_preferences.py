@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from crowdrank import Preferences, read_judgments, read_preferences, validate
@@ -48,6 +49,46 @@ def test_files_and_frames_are_read_and_written_alike(tmp_path: Path, name: str) 
 def test_words_and_numbers_are_answers() -> None:
     words = {**ROWS, "preference": ["Left", "2", "tie", "right"]}
     assert rows(read_preferences(pd.DataFrame(words))) == SORTED
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet", "p.jsonl"])
+@pytest.mark.parametrize(
+    ("left", "right", "winner"),
+    [
+        (["b", "a", "a"], ["a", "b", "c"], ["a", None, "a"]),
+        (["b", "a", "a"], ["a", "b", "c"], ["Right", "tie", "left"]),
+        ([2, 1, 1], [1, 2, 3], ["1", "tie", "1"]),
+        ([2, 1, 1], [1, 2, 3], [1, None, 1]),
+    ],
+)
+def test_the_winner_of_two_sides_is_an_id_or_a_side(
+    tmp_path: Path, name: str, left: list[Any], right: list[Any], winner: list[Any]
+) -> None:
+    frame = pd.DataFrame({"left": left, "right": right, "winner": winner, "judge": "m"})
+    write_table(pa.Table.from_pandas(frame), tmp_path / name)
+    for table in (read_preferences(frame), read_preferences(tmp_path / name)):
+        assert table.has_positions
+        assert table.answer.tolist() == [1, 0, -1]
+        assert [str(row[1]) for row in rows(table)] == list(map(str, left))
+    mapped = read_preferences(frame.rename(columns={"winner": "best"}), columns={"winner": "best"})
+    assert mapped.answer.tolist() == [1, 0, -1]
+
+
+def test_a_winner_that_is_none_of_the_two_is_a_bad_row() -> None:
+    frame = pd.DataFrame({"left": ["a", "a"], "right": ["b", "b"], "winner": ["c", "b"], "judge": "m"})
+    with pytest.raises(InputError) as caught:
+        read_preferences(frame)
+    assert caught.value.kind == "not-a-preference"
+    assert caught.value.location is not None
+    assert caught.value.location.column == "winner"
+    assert [fix.parameter for fix in caught.value.fixes] == [None, "on_bad_rows"]
+    table = read_preferences(frame, on_bad_rows="skip")
+    assert (table.answer.tolist(), sum(table.report.skipped.values())) == ([1], 1)
+
+
+def test_a_preference_is_read_rather_than_a_winner() -> None:
+    frame = pd.DataFrame({"left": ["a"], "right": ["b"], "preference": [-1], "winner": ["b"], "judge": "m"})
+    assert read_preferences(frame).answer.tolist() == [-1]
 
 
 def test_winners_and_losers_have_no_positions(tmp_path: Path) -> None:

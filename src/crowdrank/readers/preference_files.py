@@ -43,6 +43,8 @@ from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, FrameSource, colum
 
 POSITION_ROLES = Roles(("left", "right", "preference"), ("query", "assessor", "family"), PREFERENCE_COLUMN_ALIASES)
 """Column roles of files that say which document was shown on the left and which on the right."""
+BETTER_ROLES = Roles(("left", "right", "winner"), ("query", "assessor", "family"), PREFERENCE_COLUMN_ALIASES)
+"""Column roles of files that also name the better of the two documents."""
 WINNER_ROLES = Roles(("winner", "loser"), ("query", "assessor", "family"), PREFERENCE_COLUMN_ALIASES)
 """Column roles of files that name the winner and the loser, without their positions."""
 ANSWERS = {"left": -1, "tie": 0, "right": 1}
@@ -67,8 +69,9 @@ def read_preferences(
     """Read preferences between two documents of a query from files or a DataFrame.
 
     The columns are `left`, `right` and `preference`: -1 or `left` if the left document is better, 0 or `tie`, 1 or
-    `right`, and -2 or 2 if it is much better. Or they are `winner` and `loser`, if positions are not known. The columns
-    query, assessor and family are those of judgments.
+    `right`, and -2 or 2 if it is much better. Or they are `left`, `right` and `winner`: the id of the better document,
+    or `left`, `right`, and `tie` or nothing for a tie. Or they are `winner` and `loser`, if positions are not known.
+    The columns query, assessor and family are those of judgments.
 
     Args:
         source: files or a DataFrame, as in :func:`read_judgments`.
@@ -179,26 +182,33 @@ def _question_codes(table: Preferences) -> Integers:
 
 
 def _find_roles(inputs: OpenInput, column_map: Mapping[str, str]) -> Roles:
-    """Return the roles of the files: with or without positions.
+    """Return the roles of the files: with positions and an answer or a winner, or without positions.
 
     Raises:
         InputError: the files have different roles, or are no preferences.
 
     """
-    found: dict[tuple[str, ...], str] = {}
+    found: dict[tuple[str, ...], tuple[Roles, str]] = {}
     for source in inputs.sources:
         names = {name.casefold() for name in source.names}
         has = preference_roles(source.names, column_map)
-        roles = WINNER_ROLES if {"winner", "loser"} <= has and "preference" not in has else POSITION_ROLES
+        roles = _choose_roles(has)
         if not has & {"left", "right", "winner", "loser"} and _has_grades(names):
             problem = f"these are grades, not preferences; the columns are: {quote_names(source.names)}"
             raise InputError(problem, source=source.name, kind="is-judgments", fix="give the file as judgments")
-        found.setdefault(roles.required, source.name)
-    if len(found) > 1:
-        problem = "some files have the positions of the documents, and others only winner and loser"
-        fix = "read files of one kind"
-        raise InputError(problem, source=found[WINNER_ROLES.required], kind="positions-differ", fix=fix)
-    return WINNER_ROLES if WINNER_ROLES.required in found else POSITION_ROLES
+        found.setdefault(roles.required, (roles, source.name))
+    (first, _), *others = found.values()
+    if others:
+        (other, name), *_ = others
+        problem = f"it has the columns {quote_names(other.required)}, and others {quote_names(first.required)}"
+        raise InputError(problem, source=name, kind="positions-differ", fix="read files of one kind")
+    return first
+
+
+def _choose_roles(has: set[str]) -> Roles:
+    """Return the roles of a file, given those that its columns can have."""
+    candidates = [] if "preference" in has else [WINNER_ROLES, BETTER_ROLES]
+    return next((roles for roles in candidates if has.issuperset(roles.required)), POSITION_ROLES)
 
 
 def _has_grades(names: set[str]) -> bool:
@@ -244,7 +254,21 @@ def _encode(table: RoleTable, roles: Roles, options: EncodeOptions) -> _Preferen
 
     count(is_same, "a document against itself", same_document)
     answer = np.full(n_rows, -1, np.int32)
-    if "preference" in roles.required:
+    if "winner" in roles.required[2:]:
+        winner, winners = ids.encode(table.cells["winner"])
+        words = [ANSWERS.get(str(name).strip().casefold(), OFF_SCALE_ANSWER) for name in winners.to_pylist()]
+        answer = np.array([*words, ANSWERS["tie"]], np.int32)[winner]
+        for (codes, names_of_side), sign in ((first, -1), (second, 1)):
+            (own, other), _ = ids.merge([winners, names_of_side])
+            answer[np.append(own, -1)[winner] == np.append(other, -2)[codes]] = sign
+
+        def not_of_the_two(row: int) -> InputError:
+            problem = f"the winner {shown(winners[int(winner[row])].as_py())} is neither document"
+            fixes: list[str | Fix] = ["write the id of the better document, left or right, or tie or nothing for a tie"]
+            return origin.cell_error(row, "winner", problem, [*fixes, SKIP_BAD_ROWS], "not-a-preference")
+
+        count(answer == OFF_SCALE_ANSWER, "winner is neither document", not_of_the_two)
+    elif "preference" in roles.required:
         cell_index, cells = encode_distinct(table.cells["preference"])
         answer = np.array([*map(parse_answer, cells), MISSING_ANSWER], np.int32)[cell_index]
         missing = answer == MISSING_ANSWER
@@ -287,7 +311,7 @@ def _merge(tables: Sequence[RoleTable], roles: Roles, options: EncodeOptions, so
     bad_rows = BadRows(options.on_bad_rows)
     bad_rows.merge(table.bad_rows for table in tables)
     bad_rows.raise_first_error()
-    rows = _concatenate(parts, has_positions="preference" in roles.required, backend=tables[0].origin.source.backend)
+    rows = _concatenate(parts, has_positions="left" in roles.required, backend=tables[0].origin.source.backend)
     rows, is_used = _with_families(rows, parts, tables, options, bad_rows)
     n_excluded = sum(part.n_excluded for part in parts)
     excluded_found = frozenset[str]().union(*(part.excluded_ids for part in parts))

@@ -31,6 +31,7 @@ BAD_PROBABILITIES_REASON = "unusable probabilities"
 BAD_ROW_REASONS = (
     "no query", "no document", "no left", "no right", "no winner", "no loser", "no assessor", "another family",
     "no grade", "grade off the scale", "a document against itself", "no preference", "preference off the scale",
+    "winner is neither document",
     "time not a date", "duration not a number", "cost not a number", "honeypot off the scale",
     BAD_PROBABILITIES_REASON,
 )  # fmt: skip
