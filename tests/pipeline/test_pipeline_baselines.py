@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
-from crowdrank import LinearRemapper, read_features
+from crowdrank import LinearRemapper, read_features, read_gold
 from crowdrank.errors import InputError, UsageError
 from crowdrank.pipeline.baseline import read_run_scores
 from crowdrank.pipeline.candidates import CANDIDATES, choose_candidates
@@ -341,6 +341,15 @@ def test_scales_of_equal_length_match_by_position(world: World) -> None:
     assert note.fix.value == "1=0,2=1,3=2,4=3,5=4"
     stated = build_run_data(world.judgments, world.features, shifted, expert_map=note.fix.value)
     assert "scales-differ" not in {note.kind for note in stated.notes}
+
+
+def test_expert_grades_on_a_part_of_the_scale_are_named_by_that_scale(world: World) -> None:
+    part = world.gold[world.gold["grade"] >= 1]
+    (note,) = [one for one in build_run_data(world.judgments, None, part).notes if one.kind == "scales-differ"]
+    assert (note.fixes[0].parameter, note.fixes[0].value) == ("expert_grades", "0-4")
+    assert [fix.parameter for fix in note.fixes] == ["expert_grades", "expert_map"]
+    stated = build_run_data(world.judgments, None, read_gold(part, grades="0-4"))
+    assert "scales-differ" not in {one.kind for one in stated.notes}
 
 
 # Expert grades of other documents.

@@ -210,6 +210,8 @@ def test_rows_that_cannot_be_used_are_notes_on_request() -> None:
         report = validate(votes, gold=experts, read_options={"grades": "0-2", "on_bad_rows": on_bad_rows})
         messages = report.inputs["judgments"].messages
         assert [one.severity for one in messages if one.kind == "bad-rows"] == [severity]
+        advised = {fix.parameter for one in messages if one.kind == "bad-rows" for fix in one.fixes}
+        assert ("on_bad_rows" in advised) == (on_bad_rows == "error")
         assert report.is_valid == (severity == "note")
         assert list(report.inputs) == ["judgments", "gold"]
 

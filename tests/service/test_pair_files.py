@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.service.compare.rankings import list_draws, list_rankings
-from crowdrank.service.domain.pairs import PairRow, count_without_text, list_pairs
+from crowdrank.service.domain.pairs import DocumentRow, PairRow, count_without_text, list_pairs
 from crowdrank.service.domain.projects import get_project
 from crowdrank.service.store.database import Database
 
 from .judging import Judging
+from .preference_project import Comparing
 
 TEXT = {"query": "q", "document": "a", "query_text": "jam", "title": "Plums", "text": "Boil."}
 
@@ -61,6 +62,18 @@ def test_pairs_without_any_text_are_counted(database: Database) -> None:
     )
     with database.read() as connection:
         assert count_without_text(connection, judging.project) == 2
+
+
+def test_comparisons_with_a_document_without_text_are_counted(database: Database) -> None:
+    comparing = Comparing(database, 0)
+    comparing.add(
+        PairRow("q", "a", body="a", other=DocumentRow("b", title="b")),
+        PairRow("q", "a", body="a", other=DocumentRow("empty")),
+        PairRow("q", "empty", other=DocumentRow("b", title="b")),
+        PairRow("q", "void", other=DocumentRow("empty")),
+    )
+    with database.read() as connection:
+        assert count_without_text(connection, comparing.project) == 3
 
 
 def test_settings_are_options(folder: Path) -> None:

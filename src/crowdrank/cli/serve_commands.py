@@ -288,7 +288,7 @@ def _removed_on_error(database: str) -> Iterator[None]:
 
 
 def _no_text_warning(n_without_text: int, n_pairs: int) -> Message:
-    problem = f"{n_without_text:,} of {counted(n_pairs, 'pair')} have neither title, text nor link"
+    problem = f"{n_without_text:,} of {counted(n_pairs, 'pair')} have a document without title, text or link"
     fixes = (Fix("give the texts of these documents, with the same ids, with {}", "texts", "texts.jsonl"),)
     return Message(f"{problem}; judges see only the ids", "no-text", "warning", fixes=fixes)
 

@@ -141,8 +141,7 @@ class RunData:
         assert self.gold is not None
         scale, expert = self.labels.main_scale, self.gold.scale
         problem = f"the experts' scale {expert} is not the judgments' scale {scale}, and no map says which grades match"
-        fix = "say which grades each expert grade stands for with {}"
-        return Message(problem, "scales-differ", "warning", fixes=(Fix(fix, "expert_map", example_map(expert, scale)),))
+        return Message(problem, "scales-differ", "warning", fixes=self._scale_fixes("say"))
 
     def scales_match_by_position(self) -> Message:
         """Return the warning that expert grades and grades of the judgments differ and are matched by position."""
@@ -152,8 +151,17 @@ class RunData:
             f"the expert grades are on the scale {expert} and the judgments on {scale}; they are matched by position, "
             f"the expert grade {expert.names[0]} with the grade {scale.names[0]}"
         )
-        fix = "if that is wrong, say which grades each expert grade stands for with {}"
-        return Message(problem, "scales-differ", "warning", fixes=(Fix(fix, "expert_map", example_map(expert, scale)),))
+        return Message(problem, "scales-differ", "warning", fixes=self._scale_fixes("if that is wrong, say"))
+
+    def _scale_fixes(self, say: str) -> tuple[Fix, ...]:
+        """Return fixes for scales that differ; first, the scale of the judgments if its lowest grades are not used."""
+        assert self.gold is not None
+        scale, expert = self.labels.main_scale, self.gold.scale
+        by_map = f"{say} which grades each expert grade stands for with {{}}"
+        fixes = (Fix(by_map, "expert_map", example_map(expert, scale)),)
+        if not scale.numeric or expert.names[0] == scale.names[0] or not set(expert.names) < set(scale.names):
+            return fixes
+        return (Fix("if the experts use the same scale, name it with {}", "expert_grades", str(scale)), *fixes)
 
     @property
     def doubts_experts(self) -> bool:

@@ -219,11 +219,17 @@ def _skipping(
 
     def with_notes(data: InputData) -> Inspection:
         found = inspection(data)
-        notes = (replace(one, severity="note") if one.kind == "bad-rows" else one for one in found.messages)
+        notes = (_skipped_note(one) if one.kind == "bad-rows" else one for one in found.messages)
         return replace(found, messages=tuple(notes))
 
     given = options or {}
     return {**given, "on_bad_rows": "skip"}, with_notes if given.get("on_bad_rows") == "skip" else inspection
+
+
+def _skipped_note(message: Message) -> Message:
+    """Return the message about rows that are skipped as a note without the advice to skip them."""
+    fixes = (fix for fix in message.fixes if not (fix.parameter or "").endswith("on_bad_rows"))
+    return replace(message, severity="note", fixes=tuple(fixes))
 
 
 def _inspect_preferences(preferences: Preferences) -> Inspection:

@@ -92,7 +92,7 @@ class CreatedProject:
 
     Attributes:
         pairs: numbers of pairs, queries and documents.
-        n_without_text: number of pairs whose documents have neither title, text nor link.
+        n_without_text: number of pairs of which a document has neither title, text nor link.
         n_drawn: number of pairs that were drawn to compare rankings.
         notes: notes about the draw.
 

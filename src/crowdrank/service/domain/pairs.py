@@ -458,12 +458,13 @@ def pair_content(row: Row[*tuple[Any, ...]], *, is_swapped: bool = False) -> Pai
 
 
 def count_without_text(connection: Connection, project: Project) -> int:
-    """Return the number of pairs whose documents have neither title, text, fields nor link."""
-    document = schema.document
-    is_empty = document.c.title == "", document.c.body == "", document.c.url.is_(None)
-    has_no_fields = cast(document.c.fields, Text) == "{}"
+    """Return the number of pairs of which a document has neither title, text, fields nor link."""
+    of_document, of_other = (
+        and_(one.c.title == "", one.c.body == "", one.c.url.is_(None), cast(one.c.fields, Text) == "{}")
+        for one in (schema.document, OTHER)
+    )
     wanted = select(func.count()).select_from(PAIRS_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
-    return int(connection.execute(wanted.where(*is_empty, has_no_fields)).scalar_one())
+    return int(connection.execute(wanted.where(of_document | of_other)).scalar_one())
 
 
 def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
