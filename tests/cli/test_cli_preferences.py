@@ -204,3 +204,20 @@ def test_trace_needs_inputs_and_a_known_document(run: Run) -> None:
     with pytest.raises(UsageError) as caught:
         trace_preferences(GDA().fit(pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": [0, 1]})), "a")
     assert caught.value.kind == "no-preferences"
+
+
+def test_check_compares_preferences_with_the_model(run: Run) -> None:
+    alone = run("check", "--preferences", "p.csv", "--json")
+    assert alone.returncode == 0, alone.stderr
+    found = json.loads(alone.stdout)
+    assert list(found) == ["preferences"]
+    rows = {row["statistic"]: row for row in found["preferences"]["statistics"]}
+    assert rows["ties"]["number"] == 32
+    assert rows["ties"]["observed"] == 0.25
+    assert rows["agreement"]["observed"] == 1.0
+    both = run("check", "labels.csv", "--preferences", "p.csv", "--json")
+    assert both.returncode == 0, both.stderr
+    assert {"log_score", "agreement", "assessors", "preferences"} <= set(json.loads(both.stdout))
+    assert "0 of 2 assessors of preferences differ" in run("check", "labels.csv", "--preferences", "p.csv").stdout
+    assert run("check").returncode == 2
+    assert run("check", "--preferences", "p.csv", "-m", "majority").returncode == 2

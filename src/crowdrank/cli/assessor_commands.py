@@ -219,31 +219,48 @@ def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: l
 
 
 def check(
-    judgments: o.JudgmentFiles,
+    judgments: o.MaybeJudgmentFiles = None,
+    preferences: o.PreferenceFiles = None,
+    *,
     model: o.Model,
     computation: o.Computation,
     reading: o.Reading,
+    preference_reading: o.PreferenceReading,
     json: o.AsJson = False,
 ) -> None:
-    """Compare what a fitted model predicts with the judgments (posterior predictive check).
+    """Compare what a fitted model predicts with the judgments and preferences (posterior predictive check).
 
     Examples:
         crowdrank check labels.csv -m gda -s difficulty=true
+        crowdrank check --preferences preferences.csv
     """
     from crowdrank.consensus.posterior_check import check as check_model
+    from crowdrank.consensus.preference_check import check_preferences
 
     estimator = model.build()
+    o.require_preference_options(judgments, preferences, estimator)
     computation.set_arrow_threads()
-    table = o.read_judgment_files(judgments, reading)
+    compared = (
+        o.read_preference_files(preferences, preference_reading, reading, alone=not judgments) if preferences else None
+    )
+    table = o.read_judgment_files(judgments, reading, compared) if judgments else None
     with computation.open() as engine:
-        result = check_model(estimator.fit(table, engine=engine, progress=True), table)
+        estimator.fit(table, preferences=compared, engine=engine, progress=True)
+        result = None if table is None else check_model(estimator, table)
+    of_preferences = None if compared is None else check_preferences(estimator)
     if json:
-        print_json({**result.to_dict(), "columns": dict(table.report.columns)})
+        found = {} if result is None or table is None else {**result.to_dict(), "columns": dict(table.report.columns)}
+        print_json(found | ({} if of_preferences is None else {"preferences": of_preferences.to_dict()}))
         return
-    print_table(result.agreement, "Agreement of two judgments of a document")
-    print_table(result.assessors, "Assessors whose use of a grade differs most from the expected one")
-    for sentence in result.sentences:
-        print_line(sentence)
+    if result is not None:
+        print_table(result.agreement, "Agreement of two judgments of a document")
+        print_table(result.assessors, "Assessors whose use of a grade differs most from the expected one")
+    if of_preferences is not None:
+        print_table(of_preferences.statistics, "Preferences")
+        print_table(of_preferences.assessors, "Assessors whose preferences differ most from the expected ones")
+    for part in (result, of_preferences):
+        for sentence in [] if part is None else part.sentences:
+            print_line(sentence)
 
 
 def trace(
