@@ -85,6 +85,15 @@ def test_dependence_that_the_model_lacks_fails(
     assert result.to_dict()["statistics"] == result.statistics.to_pylist()
 
 
+def test_an_assessor_has_all_pairs_of_answers_with_others() -> None:
+    one = [("q", "a", "b", name, -1) for name in "xyz"]
+    result = check_preferences(GDA().fit(None, preferences=pd.DataFrame(one, columns=COLUMNS)))
+    by_assessor = [row["number"] for row in result.assessors.to_pylist() if row["statistic"] == "agreement"]
+    assert by_assessor == [2, 2, 2]
+    (overall,) = (row["number"] for row in result.statistics.to_pylist() if row["statistic"] == "agreement")
+    assert overall == 3
+
+
 def test_the_observed_shares_are_those_of_the_answers() -> None:
     frame = simulate(1, n_queries=4).assign(
         pair=lambda f: f[["left", "right"]].min(axis=1) + f[["left", "right"]].max(axis=1)

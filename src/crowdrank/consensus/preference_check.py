@@ -101,6 +101,7 @@ def check_preferences(model: Aggregator, *, random_state: int = 0) -> Preference
     active = theta["preference_active"].astype(bool)
     is_used = np.array([active[2], active[1], True, True])
     total = counts.sum(axis=3, keepdims=True)
+    total[:, STATISTICS.index(AGREEMENT)] /= 2  # each pair was counted for both of its assessors
     (statistics,) = _rows(total, is_used)
     of_assessors = []
     for code, rows in enumerate(_rows(counts, is_used)):
@@ -157,13 +158,13 @@ class _Questions:
         decided = (ij != 0) & (jk != 0) & (ik != 0)
         cyclic = decided & (ij == jk) & (ij != ik)
         of_set = self.edges[self.sets[0], 0]
-        # A pair of answers counts half for each of its assessors.
+        # A pair of answers counts for both of its assessors.
         both = np.concatenate([self.assessor[self.one], self.assessor[self.other]])
         return np.stack(
             [
                 self._tally(self.assessor, side == 0, np.ones(len(side), bool)),
                 self._tally(self.assessor, side > 0, side != 0),
-                self._tally(both, np.tile(agree, 2), np.ones(len(both), bool)) / 2,
+                self._tally(both, np.tile(agree, 2), np.ones(len(both), bool)),
                 self._tally(of_set, cyclic, decided),
             ]
         )
