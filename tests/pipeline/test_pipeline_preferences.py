@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,23 @@ def test_bad_input_is_refused(world: World, preferences: pd.DataFrame) -> None:
     with pytest.raises(InputError) as unknown:
         crowdrank.run(world.judgments, preferences=preferences.assign(query="other"))
     assert unknown.value.kind == "nothing-in-common"
+
+
+def test_the_command_counts_preferences(world: World, preferences: pd.DataFrame, tmp_path: Path) -> None:
+    world.judgments.to_csv(tmp_path / "labels.csv", index=False)
+    unjudged = preferences[:1].assign(right="unknown")
+    repeated = pd.concat([preferences, preferences[:3], unjudged])
+    repeated.to_csv(tmp_path / "p.csv", index=False)
+    words = ("run", "-j", "labels.csv", "--preferences", "p.csv", "-o", "out")
+    done = command(*words, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)["preferences"]
+    n = len(preferences)
+    assert (counts["rows"], counts["repeats"], counts["used"]) == (n + 4, 3, n)
+    (line,) = [
+        one for one in command(*words, cwd=tmp_path).stdout.splitlines() if one.startswith("- ") and " read;" in one
+    ]
+    assert [int(one.replace(",", "")) for one in re.findall(r"\d[\d,]*", line)][:2] == [n + 4, 3]
 
 
 def test_the_command_reads_preferences(world: World, preferences: pd.DataFrame, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from crowdrank import Preferences, read_judgments, read_preferences, validate
 from crowdrank.errors import InputError, UsageError
+from crowdrank.on_disk.storage import load_preferences, save_preferences
+from crowdrank.readers.read_options import Repeats
 from crowdrank.readers.write import write_table
 from terminal import crowdrank
 
@@ -151,6 +153,19 @@ def test_contradictions_of_both_orders_are_counted_and_kept() -> None:
     assert (len(table), table.contradictions, table.report.repeats) == (4, 1, 0)
     winners = pd.DataFrame({"winner": ["a", "b"], "loser": ["b", "a"], "judge": "x"})
     assert read_preferences(winners).report.repeats == 1  # without positions it is the same question
+
+
+@pytest.mark.parametrize(("repeats", "n_used"), [("last", 2), ("first", 2), ("keep", 5)])
+def test_contradictions_of_winners_and_losers_are_counted_before_repeats_are_left_out(
+    tmp_path: Path, repeats: Repeats, n_used: int
+) -> None:
+    frame = pd.DataFrame({"winner": list("abacc"), "loser": list("babaa"), "judge": "x"})
+    table = read_preferences(frame, repeats=repeats)
+    assert (len(table), table.contradictions, table.report.repeats) == (n_used, 1, 3)
+    save_preferences(table, tmp_path / "saved.parquet")
+    assert load_preferences(tmp_path / "saved.parquet").contradictions == 1
+    messages = validate(preferences=frame, preference_options={"repeats": repeats}).inputs["preferences"].messages
+    assert [one.kind for one in messages].count("contradictions") == 1
 
 
 def test_families_are_those_of_judgments() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -349,7 +350,7 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "gold_unjudged": _n_unused_gold(model),
         **_family_sizes(model),
         **_model_choice(model),
-        **_preference_counts(model),
+        **preference_counts(model),
         "output": outputs.output,
         "assessors_output": outputs.assessors,
         "posterior": outputs.posterior,
@@ -391,7 +392,7 @@ def _unrecorded(path: str, kind: str, what: str) -> Message:
     return Message(f"a qrels file cannot record {what}", kind, "warning", Location(path), (fix,))
 
 
-def _preference_counts(model: Aggregator) -> dict[str, Any]:
+def preference_counts(model: Aggregator) -> dict[str, Any]:
     """Return the number of preferences, and of rows that were not used; {} without preferences."""
     table = model.preferences_
     if table is None:
@@ -399,6 +400,13 @@ def _preference_counts(model: Aggregator) -> dict[str, Any]:
     counts = {"used": len(table), "rows": table.report.rows, "skipped": dict(table.report.skipped)}
     counts |= {"repeats": table.report.repeats, "excluded": table.report.excluded}
     return {"preferences": counts | {"contradictions": table.contradictions}}
+
+
+def describe_unused(counts: Mapping[str, Any]) -> list[str]:
+    """Return texts about the preferences that are not used or contradict each other, from the counts of them."""
+    skipped = [f"{counted(n, 'preference')} skipped ({reason})" for reason, n in counts["skipped"].items()]
+    nouns = {"repeats": "repeated preference", "excluded": "excluded preference", "contradictions": "contradiction"}
+    return skipped + [counted(counts[name], noun) for name, noun in nouns.items() if counts[name]]
 
 
 def _model_choice(model: Aggregator) -> dict[str, Any]:
@@ -444,9 +452,7 @@ def _summary_sentence(
     parts = [f"{summary['method']} on {described}"]
     if "preferences" in summary:
         counts = summary["preferences"]
-        parts += [f"{counted(n, 'preference')} skipped ({reason})" for reason, n in counts["skipped"].items()]
-        nouns = {"repeats": "repeated preference", "excluded": "excluded preference", "contradictions": "contradiction"}
-        parts += [counted(counts[name], noun) for name, noun in nouns.items() if counts[name]]
+        parts += describe_unused(counts)
         parts += [_added_text(counts, "preference")] if "added" in counts else []
     if "added" in summary:
         parts.append(_added_text(summary, "judgment"))

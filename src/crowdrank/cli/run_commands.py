@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import options as o
+from crowdrank.cli.aggregate_command import describe_unused, preference_counts
 from crowdrank.cli.console import (
     print_cells,
     print_columns,
@@ -223,7 +225,7 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bo
     if json:
         read = result.model.judgments_.report
         counts = {name: getattr(read, name) for name in ("rows", "repeats", "excluded")}
-        measured = {"profile": result.profile.to_dict()}
+        measured = {"profile": result.profile.to_dict(), **preference_counts(result.model)}
         print_json(
             {
                 **result.to_dict(),
@@ -239,6 +241,10 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bo
     for question, answer in short_answers(ReportData(result, output_folder)):
         print_paragraph(f"{question:<24} {answer}", indent=" " * 25)
     print_line("")
+    if found := preference_counts(result.model):
+        read = found["preferences"]
+        parts = [counted(read["rows"], "preference") + " read", *describe_unused(read), f"{read['used']:,} used"]
+        print_paragraph(f"- {'; '.join(parts)}", indent="  ")
     for text in result.summary:
         print_paragraph(f"- {text}", indent="  ")
     if result.rankers is not None:

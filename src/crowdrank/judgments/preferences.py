@@ -98,11 +98,14 @@ class Preferences:
 
     @cached_property
     def contradictions(self) -> int:
-        """Number of times that an assessor prefers the other document if the two are shown in the other order."""
+        """Number of pairs of which an assessor prefers each document: in the two orders, if positions are known.
+
+        Repeats that were left out count if positions are not known.
+        """
         low, high = np.minimum(*self.item_index), np.maximum(*self.item_index)
         better = np.sign(self.answer) * np.where(self.item_index[0] == low, 1, -1)
         pair = (low * self.n_items + high) * len(self.assessors) + self.assessor
-        return len(np.intersect1d(pair[better == -1], pair[better == 1]))
+        return len(np.intersect1d(pair[better == -1], pair[better == 1])) + self.report.contradictions
 
     @cached_property
     def n_cyclic_documents(self) -> int:
@@ -206,7 +209,8 @@ def _notes(preferences: Preferences) -> Iterator[Message]:
         yield Message(problem, "excluded", "note")
     if preferences.contradictions:
         pairs = counted(preferences.contradictions, "pair")
-        problem = f"{pairs} of documents with another winner by the same assessor when shown in the other order"
+        when = " when shown in the other order" if preferences.has_positions else ""
+        problem = f"{pairs} of documents with another winner by the same assessor{when}"
         yield Message(problem, "contradictions", "note")
     if preferences.n_cyclic_documents:
         count = counted(preferences.n_cyclic_documents, "document")

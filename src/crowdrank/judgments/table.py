@@ -40,6 +40,7 @@ class ReadReport:
     repeats: int = 0  # number of repeated judgments of an assessor on an item
     # by assessor id: number of repeated judgments, and how many of them equal the assessor's next answer on the item
     repeats_by_assessor: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    contradictions: int = 0  # number of pairs with both outcomes by an assessor, of which repeats left out one
     excluded: int = 0  # number of judgments of excluded assessors
     excluded_ids: tuple[str, ...] = ()  # excluded assessors that occur
     units: Mapping[str, str] = field(default_factory=dict)  # units of durations and costs, if known

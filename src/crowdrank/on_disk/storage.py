@@ -49,13 +49,19 @@ FORMAT_VERSION = 1
 
 
 def _report_to_json(report: ReadReport) -> dict[str, Any]:
-    """Return a read report without the ids to exclude, which concern only the command that reads the files."""
-    return {name: value for name, value in asdict(report).items() if name != "excluded_ids"}
+    """Return a read report without the ids to exclude, which concern only the command that reads the files.
+
+    The number of contradictions, which only preferences have, is left out if it is 0.
+    """
+    omitted = {"excluded_ids", *(() if report.contradictions else ("contradictions",))}
+    return {name: value for name, value in asdict(report).items() if name not in omitted}
 
 
 def _report_from_json(fields: Mapping[str, Any]) -> ReadReport:
     """Return the read report from its saved fields."""
-    report: ReadReport = value_from_json(ReadReport, {**fields, "excluded_ids": []}, "the read report")
+    report: ReadReport = value_from_json(
+        ReadReport, {"contradictions": 0, **fields, "excluded_ids": []}, "the read report"
+    )
     return report
 
 

@@ -668,6 +668,7 @@ def merge_reports(old: ReadReport, new: ReadReport, n_replaced: int) -> ReadRepo
             **sum_repeats([old.repeats_by_assessor, new.repeats_by_assessor]),
             "repeats": old.repeats + new.repeats + n_replaced,
         },
+        contradictions=old.contradictions + new.contradictions,
         excluded=old.excluded + new.excluded,
         units={name: unit for name, unit in old.units.items() if new.units.get(name) == unit},
         guessed=old.guessed and new.guessed,

@@ -335,6 +335,8 @@ def _merge(tables: Sequence[RoleTable], roles: Roles, options: EncodeOptions, so
         columns=columns_by_role(table.origin for table in tables),
     )
     if options.repeats in ("last", "first"):
+        if not rows.has_positions:
+            report = replace(report, contradictions=rows.where(is_used).contradictions)
         is_used &= ~repeat.rows
     order = np.flatnonzero(is_used)
     return replace(_take(rows, order[np.argsort(rows.query[order], kind="stable")]), report=report)
