@@ -78,8 +78,8 @@ def test_experts_graded_some_documents(nist: pd.DataFrame, crowdrank: Terminal) 
     compare = ("--policy", "compare", "--runs", "live.csv,new.csv", "--labels", "consensus.parquet", "--kind", "expert")
     widths = []
     for number, name in enumerate(("first", "second"), 1):
-        crowdrank("collect", "next", "expert.csv", *compare, "--budget", 60, "-o", "sample.csv")
-        sample = crowdrank.table("sample.csv")
+        crowdrank("collect", "next", "expert.csv", *compare, "--budget", 60, "-o", f"sample-{name}.csv")
+        sample = crowdrank.table(f"sample-{name}.csv")
         assert len(sample) == 60
         assert sample["draw"].nunique() == 1
         assert sample["probability"].between(0, 1, inclusive="right").all()
