@@ -383,7 +383,7 @@ def test_a_project_is_created_from_files(world: World) -> None:
         assert (gold.kind, gold.gold_grade) == ("gold", "Good")
         assert pairs.get_pair_content(connection, jam, real.pair_id).body == "Boil"
         assert people.get_member(connection, jam.id, world.ids["admin"]).role == "lead"
-    assert "1 pairs have neither" in world.request("admin", "GET", "/projects/jam").text
+    assert "1 pairs have a document without" in world.request("admin", "GET", "/projects/jam").text
     body = {"client_id": "a", "pair_id": real.pair_id, "grade": "Bad"}
     assert world.request("admin", "POST", "/api/projects/jam/answers", json=body).status_code == 200
     assert "no-texts" not in world.request("admin", "GET", "/projects/jam").text  # judging has begun
