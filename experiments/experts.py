@@ -171,7 +171,7 @@ def experiment(
     keep: Path | None = None,
     tell: Tell = quiet,
 ) -> Experiment:
-    """Compare all candidates, or those in `methods`, on all data sets, or make the tables in `only`.
+    """Compare candidates (by default all) on data sets; `only` names the data sets and tables to make.
 
     An interrupted experiment resumes from `keep`.
     """

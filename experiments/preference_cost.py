@@ -20,7 +20,7 @@ from experiments.base import Row, Table, Tell
 ROUNDS = 8
 """Number of rounds in which the budget is spent."""
 WORLDS = 10
-"""Number of simulated worlds."""
+"""Number of simulated collections on which money is spent, with different random seeds."""
 QUERIES, DOCUMENTS, TOP = 20, 20, 5
 """Number of queries and of documents per query of a simulated world, and of documents at the top."""
 WORLD_MONEY = 40.0
@@ -85,7 +85,7 @@ class World:
         return pd.DataFrame(rows, columns=["query", "document"])
 
     def fit(self) -> tuple[Judgments, Any, GDA]:
-        """Return the judgments, the preferences (None without any), and GDA fitted to both."""
+        """Fit GDA to what was bought so far; return the judgments, the preferences (None without any) and the model."""
         columns = ["query", "document", "assessor", "grade"]
         judgments = read_judgments(pd.DataFrame(self.labels, columns=columns), grades="0-3")
         rows = pd.DataFrame(self.preferences, columns=["query", "left", "right", "assessor", "preference"])

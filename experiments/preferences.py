@@ -35,7 +35,7 @@ RESAMPLES = 2000
 GRADE_STEP = 5
 """Width of a grade of images on the scale of their mean relevance, 0-100."""
 WORLDS = 20
-"""Number of simulated worlds."""
+"""Number of simulated collections of preferences, with different random seeds."""
 IMAGES = Dataset(
     "image-preferences",
     "image search: three answers to each of 41,538 pairs of images, and the mean relevance of each image",

@@ -1,4 +1,4 @@
-"""Training on preferences: instances with probabilities of pairs, and `crowdrank train --preferences`."""
+"""Rankers trained on probabilities that one document is better than another, also by `crowdrank train`."""
 
 from __future__ import annotations
 

@@ -168,7 +168,10 @@ def _merge_options(config_path: Path | None, options: CommandLineOptions, model_
 
 
 def _read_inputs(run_config: RunConfig) -> tuple[tuple[Any, ...], Preferences | None]:
-    """Read the input files, and the preferences; print which columns were read, notes and skipped rows."""
+    """Return what `RunConfig.read` returns, and the preferences (None without a file).
+
+    Print which columns were read, with notes and skipped rows.
+    """
     from crowdrank.readers.read_options import excluded_ids, share_excluded
 
     inputs = run_config.read()

@@ -203,7 +203,10 @@ def _has_same_grade(old: Judgments, new: Judgments, row: Integers) -> Booleans:
 
 
 def _has_same_probabilities(old: Judgments, new: Judgments, row: Integers) -> Booleans:
-    """Return whether each new judgment has the probabilities of grades of the existing one, if these have any."""
+    """Return whether each new judgment equals the existing one in the probabilities of its grades.
+
+    Without such probabilities, each one does.
+    """
     is_same = np.ones(len(new), bool)
     if old.has_soft_labels:
         for name in find_probability_columns({**old.extras, **new.extras}):

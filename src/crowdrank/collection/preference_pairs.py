@@ -42,7 +42,7 @@ MIN_TOP_PROBABILITY = 0.05
 MAX_CANDIDATES = 60
 """Maximum number of documents of a query that are compared in a round, those with the highest such probability."""
 QUADRATURE_NODES = 21
-"""Number of nodes of the Gauss-Hermite quadrature over the difference of two documents."""
+"""Number of points at which the difference of relevance of two documents is evaluated (Gauss-Hermite quadrature)."""
 REASON = "order at the top is uncertain"
 """Reason for all requests of preferences."""
 
@@ -289,7 +289,7 @@ class _Round:
         return typical, [typical if one < 0 else _Answerer(params[one], typical.active) for one in place.tolist()]
 
     def choose(self) -> PreferenceRequests:
-        """Return the requests that the budget allows, the best first."""
+        """Request the most informative comparison first, update what is known, and repeat while the budget allows."""
         typical, roster = self._answerers()
         money, rng = self.budget.money, np.random.default_rng([self.policy.random_state or 0, len(self.answered)])
         heap = [(-best[0], n, best[1]) for n, one in enumerate(self.pairs) if (best := one.best(typical, self.z))]

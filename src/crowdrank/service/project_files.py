@@ -62,7 +62,7 @@ def _has_sides(column_names: Sequence[str]) -> bool:
 
 
 def _comparison_rows(tables: Sequence[RoleTable], texts: Sequence[Path]) -> list[PairRow]:
-    """Return the comparisons of files with their texts."""
+    """Return a row per comparison of two documents in the tables, with the texts of both documents from the files."""
     query, left, right = (
         ids.concat_arrays([table.row_ids(role) for table in tables]) for role in ("query", "left", "right")
     )

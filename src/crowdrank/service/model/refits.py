@@ -380,9 +380,9 @@ def last_failure(connection: Connection, project: Project) -> RefitFailure | Non
 
 
 def _next_method(project: Project, snapshot: Snapshot | None) -> str:
-    """Return the method of the next fit: that of the last snapshot, or the default one.
+    """Return the name of the consensus model of the next fit: that of the last fit, which `snapshot` stores.
 
-    It is the default one if there is no snapshot, or if the plan needs a model of answers and that method has none.
+    It is the default model if there was no fit, or if the plan of labels needs a model of answers and that one is none.
     """
     if snapshot is None or (needs_answer_model(project) and snapshot.method not in MODELS):
         return DEFAULT_METHOD
