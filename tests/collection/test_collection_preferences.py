@@ -213,6 +213,17 @@ def test_adding_keeps_bytes_and_counts_changes(folder: Path) -> None:
     assert Path("prefs.csv").read_bytes() == after
 
 
+def test_the_better_of_two_documents_is_added_by_its_name(folder: Path) -> None:
+    """The id of the winner and the word for its side are the same answer."""
+    Path("prefs.csv").write_text("query,left,right,winner,assessor\nq,a,b,a,x\nq,a,c,,x\n")
+    Path("new.csv").write_text("query,left,right,winner,assessor\nq,a,b,left,x\nq,a,c,c,x\nq,b,c,tie,x\n")
+    added = run("add", "prefs.csv", "new.csv")["batches"][0]
+    assert (added["added"], added["changed"], added["known"]) == (1, 1, 1)
+    table = read_preferences("prefs.csv").to_arrow().to_pylist()
+    answers = {(row["left"], row["right"]): row["preference"] for row in table}
+    assert answers == {("a", "b"): -1, ("a", "c"): 1, ("b", "c"): 0}
+
+
 def test_json_lines_and_compressed_files_are_appended_to(folder: Path) -> None:
     row = {"query": "q", "left": "a", "right": "b", "assessor": "x", "preference": -1}
     Path("prefs.jsonl").write_text(json.dumps(row))
@@ -236,6 +247,7 @@ def test_json_lines_and_compressed_files_are_appended_to(folder: Path) -> None:
         ("query,left,right,assessor,preference\nq,a,b,ann,7\n", "not-a-preference"),
         ("query,left,right,preference\nq,a,b,1\n", "no-assessor"),
         ("query,winner,loser,assessor\nq,a,b,ann\n", "positions-differ"),
+        ("query,left,right,winner,assessor\nq,a,b,a,ann\n", "answers-differ"),
     ],
 )
 def test_bad_batches_leave_the_file(folder: Path, content: str, kind: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from crowdrank import Preferences, read_judgments, read_preferences, validate
 from crowdrank.errors import InputError, UsageError
 from crowdrank.on_disk.storage import load_preferences, save_preferences
+from crowdrank.readers.preference_files import combine_preferences
 from crowdrank.readers.read_options import Repeats
 from crowdrank.readers.write import write_table
 from terminal import crowdrank
@@ -91,6 +93,22 @@ def test_a_winner_that_is_none_of_the_two_is_a_bad_row() -> None:
 def test_a_preference_is_read_rather_than_a_winner() -> None:
     frame = pd.DataFrame({"left": ["a"], "right": ["b"], "preference": [-1], "winner": ["b"], "judge": "m"})
     assert read_preferences(frame).answer.tolist() == [-1]
+
+
+def test_a_missing_column_is_asked_for_beside_the_winner() -> None:
+    """Without sides of known names, a winner is no reason to ask for a column of preferences."""
+    frame = pd.DataFrame({"Left URL": ["a"], "Right URL": ["b"], "winner": ["b"], "judge": "m"})
+    with pytest.raises(InputError) as refused:
+        read_preferences(frame)
+    assert "preference" not in re.findall(r"\w+(?==NAME)", str(refused.value))
+    table = read_preferences(frame, columns={"left": "Left URL", "right": "Right URL"})
+    assert table.answer.tolist() == [1]
+
+
+def test_new_preferences_follow_those_so_far() -> None:
+    so_far, new = (read_preferences(pd.DataFrame({**ROWS, "worker": [name] * 4})) for name in "xz")
+    assert rows(combine_preferences(None, new)) == rows(new)
+    assert sorted(rows(combine_preferences(so_far, new))) == sorted(rows(so_far) + rows(new))
 
 
 def test_winners_and_losers_have_no_positions(tmp_path: Path) -> None:

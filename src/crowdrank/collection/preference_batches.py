@@ -21,10 +21,10 @@ from crowdrank.readers.files import open_decompressed
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.json_files import JsonLinesSource
 from crowdrank.readers.preference_files import (
-    POSITION_ROLES,
-    WINNER_ROLES,
+    choose_roles,
     combine_preferences,
     parse_answer,
+    parse_winner,
     read_preferences,
 )
 from crowdrank.readers.read_options import Format
@@ -90,8 +90,7 @@ class _Rows:
         opened, _ = open_source(path, format, separator, allow_books=False)
         column_map = parse_column_map(columns)
         has = preference_roles(opened.names, column_map)
-        roles = WINNER_ROLES if {"winner", "loser"} <= has and "preference" not in has else POSITION_ROLES
-        column_of = roles.find_columns(opened.names, opened.name, column_map)
+        column_of = choose_roles(has).find_columns(opened.names, opened.name, column_map)
         if "assessor" not in column_of:
             fix = "add a column assessor to the file"
             raise InputError("there is no column for the assessor", source=str(path), kind="no-assessor", fix=fix)
@@ -106,8 +105,12 @@ class _Rows:
         for row in self.cells:
             names = [row[self.column_of[role]] for role in (*sides, "assessor")]
             query = row[self.column_of["query"]] if "query" in self.column_of else NO_QUERY
-            answer = parse_answer(row[self.column_of["preference"]]) if "preference" in self.column_of else -1
-            yield (str(query), str(names[0]), str(names[1]), str(names[2])), answer
+            yield (str(query), str(names[0]), str(names[1]), str(names[2])), self._answer(row, names)
+
+    def _answer(self, row: Mapping[str, Any], names: Sequence[Any]) -> int:
+        if "preference" in self.column_of:
+            return parse_answer(row[self.column_of["preference"]])
+        return parse_winner(row[self.column_of["winner"]], *names[:2]) if "left" in self.column_of else -1
 
 
 def add_batches(
@@ -149,6 +152,8 @@ def add_batches(
         with parameter_prefix("new_"):
             so_far = combine_preferences(so_far, read_preferences(batch, **batch_options))
             rows = _Rows.read(batch, **batch_options)
+            if before is not None:
+                _require_same_answers(before, rows)
         counts = {"added": 0, "changed": 0, "known": 0}
         for row, (key, answer) in zip(rows.cells, rows.answers(), strict=True):
             if known is not None:
@@ -166,6 +171,15 @@ def add_batches(
     kept = {*REQUEST_COLUMNS, *before.source.names} if is_table and before else None
     lost = [] if kept is None else [name for name in file_columns(new) if name not in kept]
     return AddedBatches(found, len(new) + (0 if before is None else len(before.cells)), is_written, lost)
+
+
+def _require_same_answers(before: _Rows, rows: _Rows) -> None:
+    """Raise InputError if only one of two files names the better document: a line of it has no place for the answer."""
+    if {"preference", "winner"} & before.column_of.keys() != {"preference", "winner"} & rows.column_of.keys():
+        expected = next(role for role in ("preference", "winner") if role in before.column_of)
+        problem = f"its answers are not in a column {expected}, as those of {shown(before.source.name)} are"
+        fix = f"write the answers as left, tie or right to a column {expected}"
+        raise InputError(problem, source=rows.source.name, kind="answers-differ", fix=fix)
 
 
 def _pool_pairs(pool: Pool) -> frozenset[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,7 @@ def _find_roles(inputs: OpenInput, column_map: Mapping[str, str]) -> Roles:
     for source in inputs.sources:
         names = {name.casefold() for name in source.names}
         has = preference_roles(source.names, column_map)
-        roles = _choose_roles(has)
+        roles = choose_roles(has)
         if not has & {"left", "right", "winner", "loser"} and _has_grades(names):
             problem = f"these are grades, not preferences; the columns are: {quote_names(source.names)}"
             raise InputError(problem, source=source.name, kind="is-judgments", fix="give the file as judgments")
@@ -205,10 +205,15 @@ def _find_roles(inputs: OpenInput, column_map: Mapping[str, str]) -> Roles:
     return first
 
 
-def _choose_roles(has: set[str]) -> Roles:
-    """Return the roles of a file, given those that its columns can have."""
-    candidates = [] if "preference" in has else [WINNER_ROLES, BETTER_ROLES]
-    return next((roles for roles in candidates if has.issuperset(roles.required)), POSITION_ROLES)
+def choose_roles(has: Set[str]) -> Roles:
+    """Return the roles of a file, given those that its columns can have; some that it requires may be missing.
+
+    >>> choose_roles({"winner", "assessor"}).required
+    ('left', 'right', 'winner')
+    """
+    if "preference" in has or "winner" not in has:
+        return POSITION_ROLES
+    return WINNER_ROLES if "loser" in has else BETTER_ROLES
 
 
 def _has_grades(names: set[str]) -> bool:
@@ -254,7 +259,7 @@ def _encode(table: RoleTable, roles: Roles, options: EncodeOptions) -> _Preferen
 
     count(is_same, "a document against itself", same_document)
     answer = np.full(n_rows, -1, np.int32)
-    if "winner" in roles.required[2:]:
+    if {"left", "winner"} <= {*roles.required}:
         winner, winners = ids.encode(table.cells["winner"])
         words = [ANSWERS.get(str(name).strip().casefold(), OFF_SCALE_ANSWER) for name in winners.to_pylist()]
         answer = np.array([*words, ANSWERS["tie"]], np.int32)[winner]
@@ -300,6 +305,18 @@ def parse_answer(cell: Any) -> int:
     if number is None:
         return ANSWERS.get(str(cell).strip().casefold(), OFF_SCALE_ANSWER)
     return number if abs(number) <= MAX_PREFERENCE else OFF_SCALE_ANSWER
+
+
+def parse_winner(cell: Any, left: Any, right: Any) -> int:
+    """Return the answer of a cell that names the better of two documents, or -1 or 1 for the words left and right.
+
+    >>> [parse_winner(cell, "d1", "d2") for cell in ("d1", "d2", "Right", "", "d3")]
+    [-1, 1, 1, 0, -101]
+    """
+    if is_blank(cell):
+        return ANSWERS["tie"]
+    names = {str(left): -1, str(right): 1}
+    return names.get(str(cell), ANSWERS.get(str(cell).strip().casefold(), OFF_SCALE_ANSWER))
 
 
 def _merge(tables: Sequence[RoleTable], roles: Roles, options: EncodeOptions, source: str) -> Preferences:
